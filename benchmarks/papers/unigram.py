@@ -6,8 +6,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 import pymc_dp
-from pymc_dp.methods.vips.topics.defaults import DEFAULTS
-from pymc_dp.methods.vips.topics.shrinkage import denoised
+from pymc_dp.methods.vips.topics import DEFAULTS, denoised
 
 CLIP_NORM = DEFAULTS.clip_norm
 # the prior's concentration of every word

@@ -11,7 +11,7 @@ import numpy as np
 from pymc_dp.accounting.plan import Neighbours
 from pymc_dp.auditing.attack import Observation, features
 from pymc_dp.driver.run import Setup, run_releases
-from pymc_dp.methods.conjugate.probe_points import probe_rows
+from pymc_dp.methods.conjugate.blocks import probe_rows
 from pymc_dp.methods.method import Compiled
 from pymc_dp.model import Column, PrivateData, Records
 from pymc_dp.privacy.contribution import Batch, Contribution, take_rows, with_draws

@@ -24,7 +24,7 @@ from pymc_dp.methods.gaussian.schedule import RoundTerms, check_length, default_
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.method import ADVI, NEWTON, Method, OnOwnScale, OnRealLine, chain
 from pymc_dp.methods.mixture.histogram import of_numbers
-from pymc_dp.methods.mixture.start import SketchedStart
+from pymc_dp.methods.mixture.sketch import SketchedStart
 from pymc_dp.methods.options import (
     CLIP_NORM,
     NOISE_AWARE,

@@ -16,8 +16,8 @@ from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.gaussian.state import Gradient, State
 from pymc_dp.methods.method import Both, Method, OnRealLine, Stage, chain
-from pymc_dp.methods.mixture.doubts import lost_components
 from pymc_dp.methods.mixture.histogram import histogram_start
+from pymc_dp.methods.mixture.model import lost_components
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.model import Records
 

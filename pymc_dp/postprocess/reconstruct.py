@@ -9,11 +9,9 @@ import xarray as xr
 from scipy.special import expit
 
 from pymc_dp.methods.options import NotConjugateError
-from pymc_dp.methods.vips.factors import model as factor_model
-from pymc_dp.methods.vips.factors.factors import inference_of
-from pymc_dp.methods.vips.factors.model import FactorModel, scores_at_zero
-from pymc_dp.methods.vips.factors.state import context_at
-from pymc_dp.methods.vips.factors.sums import Context
+from pymc_dp.methods.vips import factor_model
+from pymc_dp.methods.vips.factor_model import FactorModel, scores_at_zero
+from pymc_dp.methods.vips.factors import Context, context_at, inference_of
 from pymc_dp.model import Column, Records, constrained, separate_unread
 from pymc_dp.model.columns import as_array
 from pymc_dp.model.split import named_dims

@@ -8,7 +8,7 @@ import xarray as xr
 from scipy.sparse import csr_matrix
 from scipy.special import digamma, gammaln
 
-from pymc_dp.methods.vips.topics.documents import TINY, Documents, explain
+from pymc_dp.methods.vips.topics import TINY, Documents, explain
 
 ITERATIONS = 100  # steps that fit the shares of a new document's topics
 PART = 1000  # documents in memory at a time

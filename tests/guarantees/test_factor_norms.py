@@ -12,10 +12,9 @@ import pytest
 from hypothesis import strategies as st
 
 from pymc_dp.errors import ReleaseError
-from pymc_dp.methods.vips.factors import model as factor_model
-from pymc_dp.methods.vips.factors.factors import inference_of
-from pymc_dp.methods.vips.factors.model import scores_at_zero
-from pymc_dp.methods.vips.factors.sums import Context, contribution, layout_of
+from pymc_dp.methods.vips import factor_model
+from pymc_dp.methods.vips.factor_model import scores_at_zero
+from pymc_dp.methods.vips.factors import Context, contribution, inference_of, layout_of
 from pymc_dp.model import constrained
 from tests.guarantees.test_sensitivity import C, check_neighbours, covered_by, number
 from tests.zoo import build as model_of

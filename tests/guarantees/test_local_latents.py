@@ -7,7 +7,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.vips.factors.local_latents import latent_prior
+from pymc_dp.methods.vips.factor_model import latent_prior
 from pymc_dp.model import constrained, separate
 from pymc_dp.privacy.wall import PrivacyWall
 from tests.zoo import build

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import strategies as st
 
 from pymc_dp.errors import ReleaseError
-from pymc_dp.methods.vips.topics.documents import explain, read_documents, topic_counts, word_counts
-from pymc_dp.methods.vips.topics.model import TopicModel
+from pymc_dp.methods.vips.topics import (
+    TopicModel,
+    explain,
+    read_documents,
+    topic_counts,
+    word_counts,
+)
 from pymc_dp.model import Column
 from pymc_dp.privacy.norms import row_norms
 from tests.guarantees.test_sensitivity import check_neighbours

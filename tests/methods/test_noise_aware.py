@@ -18,8 +18,7 @@ from benchmarks.truth.problems import PROBLEMS
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.result import released_groups
 from pymc_dp.driver.run import compile_method, run, run_releases
-from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL
-from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
+from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL, NoisyBlock, draw
 from pymc_dp.methods.gaussian import draws, outcome_likelihood
 from pymc_dp.methods.gaussian.schedule import ROUNDS
 from pymc_dp.methods.gaussian.stages import SCALES, SCORES

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 from pymc_dp.methods import prior
-from pymc_dp.methods.conjugate.expectation import prior_messages
+from pymc_dp.methods.conjugate.blocks import prior_messages
 from pymc_dp.methods.conjugate.exponential import GAMMA, NORMAL
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.model import separate

@@ -9,8 +9,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp
-from pymc_dp.methods.conjugate.exponential import GAMMA
-from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA, of_precision, of_variance
+from pymc_dp.methods.conjugate.exponential import GAMMA, INVERSE_GAMMA, of_precision, of_variance
 from tests.zoo import build
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")

@@ -12,7 +12,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.driver.fit import set_up
-from pymc_dp.methods.mixture.start import SKETCH
+from pymc_dp.methods.mixture.sketch import SKETCH
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.privacy.wall import PrivacyWall
 from tests.conformance.model_classes import CLASSES, draw_data, model_of

@@ -1,1 +1,1 @@
-"""Blocks of latents with conjugate priors, and the natural parameters of their priors."""
+"""Blocks of latents with conjugate priors."""

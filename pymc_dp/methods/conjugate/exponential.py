@@ -1,7 +1,9 @@
-"""Conjugate exponential families: natural parameters from derivatives of a log density.
+"""Conjugate exponential families, by which blocks of latents are updated in closed form.
 
 The log density of a conjugate block x is ``<eta, t(x)> + const``. Its derivatives at any one point
-determine eta, so sufficient statistics of a user's graph need no pattern matching.
+determine eta, so sufficient statistics of a user's graph need no pattern matching. First what a
+family is, then the families, one after the other, and last the draws of a block whose natural
+parameters were released with noise.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,11 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.gradient import grad
-from scipy.special import digamma, softmax
+from scipy.special import digamma, kve, softmax
 
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
 
 Natural = tuple[np.ndarray, ...]
+
+SMALLEST = 1e-12  # a or b of an inverse Gaussian below this are taken as it, to stay proper
 
 
 def _unchanged(eta: Natural, reference: np.ndarray, unit: np.ndarray) -> Natural:
@@ -228,3 +232,169 @@ DIRICHLET = ExponentialFamily(
     random_parameters=uniform((0.5, 3.0)),
     around=_dirichlet_around,
 )
+
+
+# Inverse gamma blocks: variances of Normal outcomes and latents. One over such a variance is a
+# precision with a Gamma distribution. The log density -a log x - b / x of a variance x has the
+# coefficients (a, b) of the same likelihood in the precision.
+
+
+def of_precision(eta: Natural) -> Natural:
+    """Turn the density of a variance into that of the precision: x = 1 / tau, dx = dtau / tau^2.
+
+    >>> of_precision((np.array(4.0), np.array(3.0)))  # inverse gamma of shape 3, Gamma of shape 3
+    (array(2.), array(3.))
+    """
+    return np.asarray(eta[0] - 2), eta[1]
+
+
+def of_variance(eta: Natural) -> Natural:
+    """Undo `of_precision`."""
+    return np.asarray(eta[0] + 2), eta[1]
+
+
+def _inverse_gamma_statistics(log_density: AnyVariable, x: Tensor) -> tuple[Tensor, ...]:
+    """-a log x - b / x, as (a, b); a density has a + 1."""
+    first, second = two_derivatives(log_density, x)
+    b = -(x**2) * (first + x * second)
+    return b / x - x * first, b
+
+
+def _inverse_gamma_moments(eta: Natural) -> tuple[np.ndarray, np.ndarray]:
+    """Infinite where the density's tail is too heavy."""
+    shape, rate = eta[0] - 1, eta[1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(shape > 1, rate / (shape - 1), np.inf)
+        return mean, np.where(shape > 2, mean / np.sqrt(np.maximum(shape - 2, 0.0)), np.inf)
+
+
+INVERSE_GAMMA = ExponentialFamily(
+    name="inverse gamma",
+    statistics=_inverse_gamma_statistics,
+    # the two points with the mean of log x and the mean of 1 / x
+    rule=lambda eta: tuple(1 / tau for tau in GAMMA.rule(of_precision(eta))),
+    reference=lambda eta: 1 / GAMMA.reference(of_precision(eta)),
+    lower_bounds=(0.0, 0.0),
+    raised_to_noise=(False, True),
+    sample=lambda eta, draws, rng: 1 / GAMMA.sample(of_precision(eta), draws, rng),
+    moments=_inverse_gamma_moments,
+    parameters=("log_inverse_coefficient", "inverse_coefficient"),
+    random_parameters=uniform((2.5, 5.0), (0.5, 2.0)),
+    around=lambda eta, x, times: of_variance(GAMMA.around(of_precision(eta), 1 / x, times)),
+    whiten=lambda eta, at, unit: (eta[0], eta[1] / at),
+    restore=lambda eta, at, unit: (eta[0], eta[1] * at),
+)
+
+# Generalised inverse Gaussian blocks: a variance with a Gamma prior, as in shrinkage priors. The
+# log density is p log x - a x - b / x; its moments are ratios of Bessel functions.
+
+
+def _inverse_gaussian_statistics(log_density: AnyVariable, x: Tensor) -> tuple[Tensor, ...]:
+    """P log x - a x - b / x, as (p, a, b), from three derivatives."""
+    first, second = two_derivatives(log_density, x)
+    [third] = gradients(second.sum(), [x])
+    b = x * (x**3 * third + 2 * x**2 * second) / 2
+    p = -(x**2) * second - 2 * b / x
+    return p, p / x + b / x**2 - first, b
+
+
+def _expected_power(eta: Natural, power: int) -> np.ndarray:
+    """E x^power: (b / a)^(power / 2) K_(order + power)(omega) / K_order(omega)."""
+    order, scale, omega = _canonical(eta)
+    return np.asarray(scale**power * kve(order + power, omega) / kve(order, omega))
+
+
+def _canonical(eta: Natural) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Order, scale and omega: the log density of y = x / scale has -omega (y + 1 / y) / 2."""
+    a, b = np.maximum(eta[1], SMALLEST), np.maximum(eta[2], SMALLEST)
+    return eta[0] + 1, np.sqrt(b / a), 2 * np.sqrt(a * b)
+
+
+def _inverse_gaussian_rule(eta: Natural) -> tuple[np.ndarray, np.ndarray]:
+    """The two points with the mean of x and the mean of 1 / x."""
+    mean, inverse = _expected_power(eta, 1), _expected_power(eta, -1)
+    upper = mean + np.sqrt(np.maximum(mean**2 - mean / inverse, 0.0))
+    return upper, (mean / inverse) / upper
+
+
+def _inverse_gaussian_moments(eta: Natural) -> tuple[np.ndarray, np.ndarray]:
+    mean = _expected_power(eta, 1)
+    return mean, np.sqrt(np.maximum(_expected_power(eta, 2) - mean**2, 0.0))
+
+
+def _inverse_gaussian_sample(eta: Natural, draws: int, rng: np.random.Generator) -> np.ndarray:
+    from scipy.stats import geninvgauss  # slow to import
+
+    order, scale, omega = _canonical(eta)
+    with np.errstate(divide="ignore"):  # of a bound that is infinite where omega is nearly 0
+        shape = (draws, *omega.shape)
+        values: np.ndarray = scale * geninvgauss.rvs(order, omega, size=shape, random_state=rng)
+    return values
+
+
+GENERALISED_INVERSE_GAUSSIAN = ExponentialFamily(
+    name="generalised inverse Gaussian",
+    statistics=_inverse_gaussian_statistics,
+    rule=_inverse_gaussian_rule,
+    reference=lambda eta: _expected_power(eta, 1),
+    lower_bounds=(-np.inf, 0.0, 0.0),
+    raised_to_noise=(False, False, False),
+    sample=_inverse_gaussian_sample,
+    moments=_inverse_gaussian_moments,
+    parameters=("log_coefficient", "rate", "inverse_coefficient"),
+    random_parameters=uniform((-0.5, 1.0), (0.5, 2.0), (0.5, 2.0)),
+    around=lambda eta, x, times: (*GAMMA.around(eta[:2], x, times), eta[2]),
+)
+
+
+# Draws that include the privacy noise. A block's natural parameters are those of its prior, plus
+# what was released about the records: the true sums plus noise of a known size. Every draw first
+# puts that much noise on the released part, which is the posterior of the true sums where nothing
+# else is known about them.
+
+
+class NoisyBlock(NamedTuple):
+    """Natural parameters of one block, with noise on the part that was released."""
+
+    prior: Natural  # the prior's part
+    likelihood: Natural  # the likelihood's part, as released
+    variances: Natural  # of the noise on every entry of it
+
+
+def within_bounds(family: ExponentialFamily, likelihood: Natural, variances: Natural) -> Natural:
+    """Raise natural parameters of the likelihood to their lower bounds.
+
+    A precision or a rate below the standard deviation of its noise is raised to that: at 0 its
+    block would have an infinite variance.
+    """
+    return tuple(
+        np.maximum(part, bound + raised * variance**0.5)
+        for part, variance, bound, raised in zip(
+            likelihood, variances, family.lower_bounds, family.raised_to_noise, strict=True
+        )
+    )
+
+
+def draw(
+    family: ExponentialFamily, block: NoisyBlock, draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw a block, each draw with its own noise on what was released."""
+    values = []
+    for _ in range(draws):
+        noise = tuple(v**0.5 * rng.standard_normal(v.shape) for v in block.variances)
+        if family is NORMAL:
+            noise = _noise_of_normal(block, noise[1], rng)
+        likelihood = tuple(a + b for a, b in zip(block.likelihood, noise, strict=True))
+        likelihood = within_bounds(family, likelihood, block.variances)
+        eta = tuple(a + b for a, b in zip(block.prior, likelihood, strict=True))
+        values.append(family.sample(eta, 1, rng)[0])
+    return np.stack(values)
+
+
+def _noise_of_normal(block: NoisyBlock, precision: np.ndarray, rng: np.random.Generator) -> Natural:
+    """Noise of eta = score + mean * precision: the two parts are released with noise each."""
+    bounded = within_bounds(NORMAL, block.likelihood, block.variances)
+    mean = (block.prior[0] + bounded[0]) / (block.prior[1] + bounded[1])
+    of_score = np.maximum(block.variances[0] - mean**2 * block.variances[1], 0.0)
+    score = of_score**0.5 * rng.standard_normal(precision.shape)
+    return score + mean * precision, precision

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from pymc_dp.methods.conjugate.description import labels_of, natural_parameters
-from pymc_dp.methods.conjugate.exponential import GAMMA, NORMAL
-from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA, of_variance
+from pymc_dp.methods.conjugate.blocks import labels_of, natural_parameters
+from pymc_dp.methods.conjugate.exponential import GAMMA, INVERSE_GAMMA, NORMAL, of_variance
 from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.gaussian.noisy_mean import covariance_with_noise, mean_with_noise
 from pymc_dp.methods.gaussian.prior import Gammas, GaussianPrior

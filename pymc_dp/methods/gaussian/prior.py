@@ -5,19 +5,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.methods.conjugate.expectation import (
+from pymc_dp.methods.conjugate.blocks import (
     Message,
     Point,
     Rule,
     at_points,
     average,
+    families_of,
+    gaussian_latents,
+    is_variance,
+    nearly_equal,
     prior_messages,
     rule_of_normal,
 )
-from pymc_dp.methods.conjugate.exponential import GAMMA, Natural, flat_gradient
-from pymc_dp.methods.conjugate.families import families_of, gaussian_latents, is_variance
-from pymc_dp.methods.conjugate.inverse_gamma import INVERSE_GAMMA, of_precision
-from pymc_dp.methods.conjugate.probe_points import nearly_equal
+from pymc_dp.methods.conjugate.exponential import (
+    GAMMA,
+    INVERSE_GAMMA,
+    Natural,
+    flat_gradient,
+    of_precision,
+)
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import Tensor

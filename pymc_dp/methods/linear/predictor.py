@@ -1,23 +1,52 @@
-"""Linear predictors, recognised from the graph of one record.
+"""Linear predictors, recognised from the graph of one record, and their features.
 
 psi = psi_0 + A v is affine in the Gaussian latents v, which is decided at probe points, and the
-likelihood depends on v through psi alone.
+likelihood depends on v through psi alone. First each term of the likelihood is cut at its psi; then
+the form of the likelihood in psi is compared with the known ones, by slopes at probe rows; last the
+design A, and the likelihood where all Gaussian latents are 0, are compiled for the rows of a batch.
+None of these features depends on the latents.
 """
 
-from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import batched
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
+from scipy.special import log_ndtr
 
-from pymc_dp.methods.conjugate.families import gaussian_latents
-from pymc_dp.methods.conjugate.probe_points import at_few_points, nearly_equal, probe_rows
-from pymc_dp.methods.linear.link import GAUSSIAN, LOGISTIC, form_of
+from pymc_dp.methods.conjugate.blocks import (
+    at_few_points,
+    for_each_row,
+    gaussian_latents,
+    nearly_equal,
+    ones,
+    precision_family,
+    probe_rows,
+)
+from pymc_dp.methods.conjugate.exponential import (
+    GAMMA,
+    INVERSE_GAMMA,
+    flat_gradient,
+    two_derivatives,
+)
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
+from pymc_dp.privacy.contribution import Batch
+
+GAUSSIAN, LOGISTIC, PROBIT, OTHER = "Gaussian", "logistic", "probit", "other"
+PROBIT_SLOPE = (2 / np.pi) ** 0.5  # slope of log Phi(psi) at psi = 0
+# absolute slope, and second derivative, of the log likelihood of one outcome, yes or no, at psi = 0
+BINARY_SLOPES = {
+    LOGISTIC: (np.array(0.5), np.array(-0.25)),
+    PROBIT: (np.array(PROBIT_SLOPE), np.array(-(PROBIT_SLOPE**2))),
+}
+POINTS = 4  # random values of psi at which a likelihood is compared with a form
+SMALL = 1e-6  # below it tanh(c/2) / c is its limit
 
 
 class Predictor(NamedTuple):
@@ -46,13 +75,13 @@ def recognise(
     refuse_local_latents(records)
     if not gaussian_latents(records):
         raise NotConjugateError("no latent has a Gaussian prior, so there is no linear predictor")
-    found = []
+    predictors = []
     for name, term in zip(records.term_names, records.single.terms, strict=True):
         try:
-            found.append(find(records, term))
+            predictors.append(find(records, term))
         except NotConjugateError as reason:
             raise NotConjugateError(f"the likelihood of `{name}` {reason}") from None
-    return tuple(found)
+    return tuple(predictors)
 
 
 def is_near_regression(records: Records) -> bool:
@@ -68,10 +97,10 @@ def predictor_of(
     records: Records, term: Tensor, excluded: Collection[AnyVariable] = ()
 ) -> Predictor:
     """Find the `linear_predictor` of a term that is quadratic in it, if need be by augmentation."""
-    found = linear_predictor(records, term, excluded)
-    if found.form not in (GAUSSIAN, LOGISTIC):
+    predictor = linear_predictor(records, term, excluded)
+    if predictor.form not in (GAUSSIAN, LOGISTIC):
         raise NotConjugateError("is neither Gaussian nor logistic in its linear predictor")
-    return found
+    return predictor
 
 
 def linear_predictor(
@@ -86,17 +115,17 @@ def linear_predictor(
         raise NotConjugateError("has no predictor that is linear in the Gaussian latents")
     rows = probe_rows(records, np.random.default_rng(0), [1])
     [psi] = at_few_points(records, affine[:1])(rows, records.point)
-    found = predictor_at(records, term, affine[0], psi.shape)
-    if found.precision and found.form != GAUSSIAN:
-        raise NotConjugateError(_why_not_gaussian(records, found, found.precision))
-    return found
+    predictor = predictor_at(records, term, affine[0], psi.shape)
+    if predictor.precision and predictor.form != GAUSSIAN:
+        raise NotConjugateError(_why_not_gaussian(records, predictor, predictor.precision))
+    return predictor
 
 
-def _why_not_gaussian(records: Records, found: Predictor, scale: str) -> str:
+def _why_not_gaussian(records: Records, predictor: Predictor, scale: str) -> str:
     """Say whether a likelihood would be Gaussian if a latent were known."""
     known = {records.latents[scale]: pt.ones(records.point[scale].shape)}
-    [given] = clone_replace([found.log_likelihood], known, rebuild_strict=False)
-    if form_of(records, given, found.cut, None, found.shape)[0] != GAUSSIAN:
+    [given] = clone_replace([predictor.log_likelihood], known, rebuild_strict=False)
+    if form_of(records, given, predictor.cut, None, predictor.shape)[0] != GAUSSIAN:
         return f"is not Gaussian, and depends on `{scale}`"
     return (
         f"is Gaussian, but `{scale}` is no Gamma precision of it: with tau=pm.Gamma(...) in place "
@@ -123,6 +152,23 @@ def bottlenecks(
                 yield variable
 
 
+def _affine(records: Records, candidates: list[AnyVariable]) -> list[bool]:
+    """Whether f(u + v) = f(u) + f(v) - f(0) at random u and v."""
+    if not candidates:
+        return []
+    evaluate, rng = at_few_points(records, candidates), np.random.default_rng(0)
+    rows = probe_rows(records, rng, [1])
+    u, v = ({n: rng.normal(size=x.shape) for n, x in records.point.items()} for _ in range(2))
+    both, zeros = {name: u[name] + v[name] for name in u}, {name: 0 * u[name] for name in u}
+    at_u, at_v, at_both, at_0 = (evaluate(rows, z) for z in (u, v, both, zeros))
+    return [
+        bool(np.isfinite([*map(np.sum, (a, b, ab, z))]).all())
+        and nearly_equal(ab - z, (a - z) + (b - z))
+        and not nearly_equal(a, z)
+        for a, b, ab, z in zip(at_u, at_v, at_both, at_0, strict=True)
+    ]
+
+
 def predictor_at(
     records: Records, term: Tensor, psi: AnyVariable, shape: tuple[int, ...]
 ) -> Predictor:
@@ -145,18 +191,198 @@ def _reached(records: Records, names: Collection[str], graph: AnyVariable) -> li
     return [name for name in names if records.latents[name] in above]
 
 
-def _affine(records: Records, candidates: list[AnyVariable]) -> list[bool]:
-    """Whether f(u + v) = f(u) + f(v) - f(0) at random u and v."""
-    if not candidates:
-        return []
-    evaluate, rng = at_few_points(records, candidates), np.random.default_rng(0)
-    rows = probe_rows(records, rng, [1])
-    u, v = ({n: rng.normal(size=x.shape) for n, x in records.point.items()} for _ in range(2))
-    both, zeros = {name: u[name] + v[name] for name in u}, {name: 0 * u[name] for name in u}
-    at_u, at_v, at_both, at_0 = (evaluate(rows, z) for z in (u, v, both, zeros))
-    return [
-        bool(np.isfinite([*map(np.sum, (a, b, ab, z))]).all())
-        and nearly_equal(ab - z, (a - z) + (b - z))
-        and not nearly_equal(a, z)
-        for a, b, ab, z in zip(at_u, at_v, at_both, at_0, strict=True)
-    ]
+class _Probe(NamedTuple):
+    """A likelihood at one probe row and a random psi; slopes are over the noise precision."""
+
+    psi: np.ndarray
+    slope: np.ndarray  # at psi
+    slope_at_0: np.ndarray
+    second_at_0: np.ndarray  # the second derivative
+    statistics: list[np.ndarray]  # shape and rate of the noise precision, at a random one
+    statistics_at_1: list[np.ndarray]  # the same at a noise precision of 1
+
+
+def _probit_slope(psi: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    # log Phi(c psi): PyMC's inverse link scales psi by 1 / sqrt 2
+    c = first / PROBIT_SLOPE
+    z = c * psi
+    return np.asarray(c * np.exp(-(z**2) / 2 - log_ndtr(z)) / np.sqrt(2 * np.pi))
+
+
+# the slope of a log likelihood at psi, given slope and second derivative at psi = 0
+SLOPES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
+    GAUSSIAN: lambda psi, first, second: first + second * psi,
+    LOGISTIC: lambda psi, first, second: first + 2 * second * np.tanh(psi / 2),
+    PROBIT: _probit_slope,
+}
+
+
+def form_of(
+    records: Records,
+    log_likelihood: AnyVariable,
+    psi: AnyVariable,
+    precision: str | None,
+    shape: tuple[int, ...],
+) -> tuple[str, bool]:
+    """Compare the likelihood of one record, a scalar, with the known forms at probe rows.
+
+    It is a function of ``psi``, which has this shape, and of the latent ``precision``, which may
+    multiply it, or divide it where it is a variance. The rows' whole numbers are 0 or 1. Return
+    also whether it is that of one number: a Normal outcome, or a Bernoulli one of which psi is the
+    logit or probit.
+    """
+    with np.errstate(all="ignore"):
+        probes = list(_probes(records, log_likelihood, psi, precision, shape))
+        for form in SLOPES if precision is None else (GAUSSIAN,):
+            if all(_has_form(form, probe) for probe in probes):
+                return form, all(_is_single(form, probe) for probe in probes)
+    return OTHER, False
+
+
+def _probes(
+    records: Records,
+    log_likelihood: AnyVariable,
+    psi: AnyVariable,
+    precision: str | None,
+    shape: tuple[int, ...],
+) -> Iterator[_Probe]:
+    tau = [records.latents[precision]] if precision else []
+    family = precision_family(records, precision) if precision else GAMMA
+    statistics = family.statistics(log_likelihood, tau[0]) if tau else ()
+    graphs, one = [*two_derivatives(log_likelihood, psi), *statistics], ones(records)
+    evaluate = at_few_points(records, graphs, [psi])
+    for whole in (0, 1):
+        rng = np.random.default_rng(whole)
+        rows = probe_rows(records, rng, [whole])
+        slope_at_0, second_at_0, *_ = evaluate(rows, one, np.zeros(shape))
+        for _ in range(POINTS):
+            at, value = 3 * rng.normal(size=shape), rng.uniform(0.5, 2.0)
+            point = {name: value * x for name, x in one.items()}
+            slope, _, *at_value = evaluate(rows, point, at)
+            _, _, *at_1 = evaluate(rows, one, at)
+            scale = 1.0 if not tau else 1 / value if family is INVERSE_GAMMA else value
+            yield _Probe(at, slope / scale, slope_at_0, second_at_0, at_value, at_1)
+
+
+def _has_form(form: str, probe: _Probe) -> bool:
+    """Whether slopes follow from those at psi = 0, and statistics do not depend on precisions."""
+    expected = SLOPES[form](probe.psi, probe.slope_at_0, probe.second_at_0)
+    return nearly_equal(probe.slope, expected) and all(
+        map(nearly_equal, probe.statistics, probe.statistics_at_1)
+    )
+
+
+def _is_single(form: str, probe: _Probe) -> bool:
+    """Whether the slope is that of one Normal or Bernoulli outcome."""
+    slope, second = probe.slope_at_0, probe.second_at_0
+    if probe.psi.size > 1:
+        return False
+    if form != GAUSSIAN:
+        of_one = BINARY_SLOPES[form]
+        return nearly_equal(np.abs(slope), of_one[0]) and nearly_equal(second, of_one[1])
+    if not (second < 0).all():
+        return False
+    # the noise precision then has the statistics 1/2 and (y - psi)^2 / 2
+    energy = (slope + second * probe.psi) ** 2 / (-2 * second)
+    return all(map(nearly_equal, probe.statistics, (np.full_like(energy, 0.5), energy)))
+
+
+def pg_weight(c: np.ndarray) -> np.ndarray:
+    """Mean of a Pólya-Gamma variable PG(1, c) over its largest value 1/4, at c = 0.
+
+    Source: Polson, Scott and Windle (2013).
+
+    >>> import numpy as np
+    >>> pg_weight(np.array([0.0, 2.0])).round(4)
+    array([1.    , 0.7616])
+    """
+    c = np.maximum(np.abs(c), SMALL)
+    return np.asarray(2 * np.tanh(c / 2) / c)
+
+
+class Expansion(NamedTuple):
+    """The likelihood of records where all Gaussian latents are 0, or its graphs."""
+
+    offset: Any  # psi
+    # slope, curvature: kappa and omega of the log likelihood kappa psi - omega psi^2 / 2 + const,
+    # at a noise precision of 1; the curvature of an augmented likelihood is the one at psi = 0
+    slope: Any
+    curvature: Any
+    # shape, energy: the statistics (a, b) of the noise precision where psi = 0; zero where it has
+    # none
+    shape: Any
+    energy: Any
+
+
+class Features(NamedTuple):
+    """Features of records for one predictor; none depends on the latents."""
+
+    design: np.ndarray  # derivatives of psi with respect to the Gaussian latents
+    # as in `Expansion`
+    offset: np.ndarray
+    slope: np.ndarray
+    curvature: np.ndarray
+    shape: np.ndarray
+    energy: np.ndarray
+
+
+def features(
+    records: Records, predictors: tuple[Predictor, ...], backend: str
+) -> Callable[[Batch], list[Features]]:
+    """Compile the features of a batch, one value for each predictor."""
+    parts = [(design_graph(records, p), *expansion_graphs(records, p)) for p in predictors]
+    evaluate = where_zero(records, [graph for part in parts for graph in part], backend)
+    many = len(Features._fields)
+
+    def compute(batch: Batch) -> list[Features]:
+        values = batched(evaluate(batch), many)
+        return [Features(design, *_by_entry(rest)) for design, *rest in values]
+
+    return compute
+
+
+def expansion(records: Records, predictor: Predictor, backend: str) -> Callable[[Batch], Expansion]:
+    """Compile the expansion of a batch's likelihoods."""
+    evaluate = where_zero(records, expansion_graphs(records, predictor), backend)
+    return lambda batch: _by_entry(evaluate(batch))
+
+
+def where_zero(
+    records: Records, graphs: Sequence[Tensor], backend: str
+) -> Callable[[Batch], tuple[np.ndarray, ...]]:
+    """Compile graphs of one record, for every row, where all Gaussian latents are 0."""
+    evaluate = for_each_row(records, graphs, backend)
+    zeros = {name: np.zeros(records.point[name].shape) for name in gaussian_latents(records)}
+    point = ones(records) | zeros
+    return lambda batch: evaluate(batch, point)
+
+
+def _by_entry(values: Sequence[np.ndarray]) -> Expansion:
+    """Bring offset, slope and curvature to shape (rows, J)."""
+    *by_entry, shape, energy = values
+    offset, slope, curvature = (x.reshape(len(shape), -1) for x in by_entry)
+    return Expansion(offset, slope, curvature, shape, energy)
+
+
+def design_graph(records: Records, predictor: Predictor) -> Tensor:
+    """Return derivatives of one record's psi in the Gaussian latents, shape (J, size)."""
+    gaussian = [records.latents[name] for name in gaussian_latents(records)]
+    # one entry of psi at a time, which keeps shapes static
+    entries = np.eye(math.prod(predictor.shape)).reshape(-1, *predictor.shape)
+    return pt.stack([flat_gradient((predictor.psi * one).sum(), gaussian) for one in entries])
+
+
+def expansion_graphs(records: Records, predictor: Predictor) -> Expansion:
+    """Return the graphs of one record's expansion; none depends on the latents."""
+    log_likelihood, precision = predictor.log_likelihood, predictor.precision
+    derivatives: tuple[Tensor, ...] = two_derivatives(log_likelihood, predictor.cut)
+    slope, minus_curvature = derivatives
+    statistics: tuple[Tensor, ...] = (pt.constant(0.0), pt.constant(0.0))
+    if precision:
+        family = precision_family(records, precision)
+        statistics = family.statistics(log_likelihood, records.latents[precision])
+    # a record outside the likelihood's support must not contribute
+    shape, rate = (pt.switch(pt.isinf(log_likelihood), np.nan, x.sum()) for x in statistics)
+    graphs = [predictor.psi, slope, -minus_curvature, shape, rate]
+    zeros = {predictor.cut: predictor.psi.zeros_like()}
+    return Expansion(*clone_replace(graphs, zeros, rebuild_strict=False))

@@ -1,8 +1,8 @@
 """A start for mixtures whose outcomes are numbers: two histograms of the outcomes.
 
 The bins of the first one are as likely as each other under the prior, and those of the second under
-the first. Components are found as the latents whose outcomes have such a histogram. Finding
-them is post-processing, so that all of the prior may be searched.
+the first. The start is at the latents whose outcomes explain such a histogram best. To search for
+them is post-processing, so that all of the prior may be tried.
 """
 
 from collections.abc import Callable
@@ -20,12 +20,30 @@ from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.methods.gaussian.expected_scores import made_up_outcomes, outcomes_alone
 from pymc_dp.methods.gaussian.private_start import PrivateStart, Values, reported_as
 from pymc_dp.methods.method import Compiled, Method
-from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.prior import finite_draws, prior_gradient
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.sampling.samplers import Full
+
+
+class Defaults(NamedTuple):
+    """Tuned constants of the histograms; public numbers, none of them fitted to data."""
+
+    # of two histograms: their share of the budget, bins and outcomes tried in each, and counts this
+    # many standard deviations of the noise above 0 that are of records
+    histogram_share: float = 0.1
+    bins: int = 64
+    points: int = 4
+    visible_bin: float = 2.0
+    # draws of the prior, outcomes of each, and those of which latents are improved
+    prior_draws: int = 300
+    outcomes: int = 20
+    descents: int = 6
+    as_low: float = 1.0  # log posterior densities that differ by so much are as likely
+
+
+DEFAULTS = Defaults()
 
 HISTOGRAM = "outcome histogram"
 LARGEST_LOSS = 1e300
@@ -36,7 +54,7 @@ class State(NamedTuple):
 
     t: int
     edges: np.ndarray  # between the bins of the next histogram, (bins - 1,)
-    found: Values  # where the latents were found; nothing before the last histogram
+    start: Values  # of the latents; nothing before the last histogram
 
 
 class Latents(NamedTuple):
@@ -54,8 +72,8 @@ class Latents(NamedTuple):
             return None
         latents = np.concatenate([records.start[None], drawn])
         rng, one = np.random.default_rng(0), made_up_outcomes(records, 1)
-        found = [draw(one, z, rng) for z in latents]
-        outcomes = [each[drawn_name(leaf)].ravel() for each in found if not each[UNDRAWN].any()]
+        drawn_for = [draw(one, z, rng) for z in latents]
+        outcomes = [each[drawn_name(leaf)].ravel() for each in drawn_for if not each[UNDRAWN].any()]
         pooled = np.sort(np.concatenate([np.empty(0), *outcomes]))
         pooled = pooled[np.isfinite(pooled)]
         return cls(latents, pooled) if pooled.size else None
@@ -134,10 +152,10 @@ def _before(
         defaults=(DEFAULTS,),
     )
 
-    def found(state: State) -> Any:
-        return begin(state.found)
+    def begun(state: State) -> Any:
+        return begin(state.start)
 
-    return reported_as(own, method, found), found
+    return reported_as(own, method, begun), begun
 
 
 def first_state(mixture: ScalarMixture) -> State:
@@ -158,7 +176,7 @@ def _evenly(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def update(mixture: ScalarMixture, state: State, query: Query, noisy: Noisy) -> State:
-    """Make finer bins where the first histogram has records; find the latents by the second."""
+    """Make finer bins where the first histogram has records; estimate the latents by the second."""
     counts, edges = np.asarray(noisy.value), state.edges
     if state.t:
         values = mixture.records.split(_likeliest(Explained(mixture, edges, counts, noisy.sd)))

@@ -1,7 +1,8 @@
-"""Mixtures with Gaussian components of known covariance, recognised from the graph of one record.
+"""Mixtures with Gaussian components of known covariance, and components that lost their records.
 
-Every component's log joint density must be quadratic in latents of its own. Both are proved at
-probe rows and points.
+A mixture is recognised from the graph of one record: every component's log joint density must be
+quadratic in latents of its own. Both are proved at probe rows and points. After a fit, released
+numbers alone decide whether components may have become one, or have no records (`lost_components`).
 """
 
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
+import xarray as xr
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
@@ -16,26 +18,37 @@ from pytensor.tensor.random.basic import DirichletRV
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.special import LogSumExp
 
-from pymc_dp.methods.conjugate.expectation import Point, prior_messages
-from pymc_dp.methods.conjugate.exponential import DIRICHLET, flat_gradient
-from pymc_dp.methods.conjugate.families import gaussian_latents
-from pymc_dp.methods.conjugate.probe_points import (
+from pymc_dp.methods.conjugate.blocks import (
     AtPoint,
+    Point,
     at_point,
     for_each_row,
+    gaussian_latents,
     nearly_equal,
     ones,
+    prior_messages,
     probe_rows,
 )
+from pymc_dp.methods.conjugate.exponential import DIRICHLET, flat_gradient
 from pymc_dp.methods.gaussian.prior import GaussianPrior, gaussian_prior
+from pymc_dp.methods.method import Doubt, Kind, quoted
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
+from pymc_dp.methods.prior import prior_curvature
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor
 from pymc_dp.privacy.contribution import Batch
 
 PROBE_COUNTS = (0, 1, 1)  # the whole numbers of probe rows at which components are compared
 SINGULAR = 1e-9  # relative eigenvalue below which a component does not determine its latents
-
+# prior standard deviations that a mean may lie from the prior's middle and from the start
+MOST_PRIOR_SDS = 4.0
+# how many times as wide as another component's a component's posterior may be
+MOST_WIDTH_RATIO = 10.0
+ADVICE = (
+    "Components may have become one, or have no records: then no location, spread or weight of "
+    "theirs is right. Give priors, or initval=, that put each component near its records, by "
+    "public numbers."
+)
 # (batch, v) -> log joint densities, (rows, K), and their slopes in each component's own latents,
 # (rows, K, d)
 Components = Callable[[Batch, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -69,10 +82,10 @@ class MixtureModel(NamedTuple):
 def recognise(records: Records) -> MixtureModel:
     """Prove, at probe points, that the model is a mixture of Gaussian components."""
     refuse_local_latents(records)
-    found = [mixture_of(term) for term in records.single.terms]
-    if len(found) != 1 or found[0] is None:
+    mixtures = [mixture_of(term) for term in records.single.terms]
+    if len(mixtures) != 1 or mixtures[0] is None:
         raise NotConjugateError("the likelihood is not one finite mixture")
-    mixture: Tensor = found[0].joint
+    mixture: Tensor = mixtures[0].joint
     joint = mixture.ravel()
     weights = _weights(records)
     if not gaussian_latents(records):
@@ -105,20 +118,6 @@ def mixture_of(term: AnyVariable) -> Mixture | None:
     axes = range(joint.ndim) if axis is None else np.atleast_1d(axis) % joint.ndim
     weights = joint.type.clone(dtype="float64")("responsibilities")
     return Mixture(joint, tuple(int(a) for a in axes), weights)
-
-
-def is_near(records: Records) -> bool:
-    """Whether outcomes are of a finite mixture."""
-    return not records.local_latents and any(mixture_of(term) for term in records.single.terms)
-
-
-def roles(records: Records, model: MixtureModel) -> dict[str, str]:
-    """Describe the role of each latent and each term in the updates."""
-    roles = dict.fromkeys(model.prior.shapes, "means of components, one Gaussian vector")
-    roles |= {name: model.prior.role(name) for name in model.prior.gammas}
-    if model.weights:
-        roles[model.weights] = "Dirichlet block: weights of components"
-    return roles | dict.fromkeys(records.term_names, "mixture of Gaussian components")
 
 
 def _weights(records: Records) -> str | None:
@@ -156,10 +155,10 @@ def _blocks(records: Records, trial: _Trial, rng: np.random.Generator) -> np.nda
     """Find the coordinates that each component depends on; no two share one."""
     of = ", ".join(f"`{name}`" for name in records.term_names)
     slopes = trial.slopes(probe_rows(records, rng, [1]), rng.normal(size=trial.d))
-    found = [np.flatnonzero(slope) for slope in slopes]
-    if len({len(block) for block in found}) > 1 or not len(found[0]):
+    own = [np.flatnonzero(slope) for slope in slopes]
+    if len({len(block) for block in own}) > 1 or not len(own[0]):
         raise NotConjugateError(f"the components of {of} have different numbers of latents")
-    blocks = np.stack(found)
+    blocks = np.stack(own)
     if len(np.unique(blocks)) < blocks.size:
         raise NotConjugateError(f"components of {of} share a latent")
     return blocks
@@ -217,3 +216,109 @@ def components(records: Records, model: MixtureModel, backend: str) -> Component
         return joint, slopes
 
     return compute
+
+
+def is_near(records: Records) -> bool:
+    """Whether outcomes are of a finite mixture."""
+    return not records.local_latents and any(mixture_of(term) for term in records.single.terms)
+
+
+def roles(records: Records, model: MixtureModel) -> dict[str, str]:
+    """Describe the role of each latent and each term in the updates."""
+    roles = dict.fromkeys(model.prior.shapes, "means of components, one Gaussian vector")
+    roles |= {name: model.prior.role(name) for name in model.prior.gammas}
+    if model.weights:
+        roles[model.weights] = "Dirichlet block: weights of components"
+    return roles | dict.fromkeys(records.term_names, "mixture of Gaussian components")
+
+
+def lost_components(
+    records: Records, slope: Callable[[np.ndarray], np.ndarray], described: xr.Dataset
+) -> tuple[Doubt, ...]:
+    """List what speaks against a normal approximation of a mixture's posterior.
+
+    ``slope`` is the gradient of the log prior, and ``described`` has the posterior's moments by
+    coordinate. A mixture that starts far from its records has modes in which one component takes
+    them all.
+
+    **Privacy.** Reads the released posterior and the prior: post-processing.
+    """
+    if not records.mixtures:
+        return ()
+    precision = np.diag(prior_curvature(slope, records.start))
+    unit = np.where(precision > 0, precision, np.nan) ** 0.5
+    read = _read_by_mixtures(records)
+    mixtures = f"of the mixture {quoted(records.mixtures)}"
+    far = _far(records, slope, described, unit) & read
+    empty = _known_less(records, described, unit) & read
+    texts = []
+    if far.any():
+        texts.append(
+            f"The posterior {mixtures} has {_named(records, far)} more than "
+            f"{MOST_PRIOR_SDS:g} standard deviations of the prior from the prior's middle "
+            f"and from the start. {ADVICE}"
+        )
+    if empty.any():
+        texts.append(
+            f"The posterior {mixtures} is more than {MOST_WIDTH_RATIO:g} times as wide in "
+            f"{_named(records, empty)} as in other components. {ADVICE}"
+        )
+    return tuple(Doubt(Kind.MERGED, tuple(records.mixtures), text) for text in texts)
+
+
+def _far(
+    records: Records,
+    slope: Callable[[np.ndarray], np.ndarray],
+    described: xr.Dataset,
+    unit: np.ndarray,
+) -> np.ndarray:
+    """Which means are far from the prior's middle and from the start, in its sds there, (d,).
+
+    Under a normal prior the slope of its log density is the distance over the variance; under one
+    with heavy tails it stays small.
+    """
+    if described["rows"].to_numpy().tolist() != records.labels:  # other coordinates
+        return np.zeros(records.size, bool)
+    mean = described["mean_vector"].to_numpy()
+    from_start = abs(mean - records.start) * unit
+    from_middle = abs(slope(mean)) / unit
+    return np.asarray(np.minimum(from_start, from_middle) > MOST_PRIOR_SDS)
+
+
+def _known_less(records: Records, described: xr.Dataset, unit: np.ndarray) -> np.ndarray:
+    """Which latents of a component are known far less well than those of another, (d,).
+
+    They are elements along the last axis of an array that is as long as a mixture's weights.
+    """
+    variance = described["standard_deviation"].to_numpy() ** 2
+    variance = variance + np.diag(described["noise_covariance"].to_numpy())
+    sd = dict(zip(map(str, described["rows"].to_numpy()), variance**0.5, strict=True))
+    widths = np.array([sd.get(label, np.nan) for label in records.labels]) * unit
+    parts = records.split(widths)
+    wide = [np.zeros(part.shape, bool) for part in parts]
+    for ancestry in _terms(records):
+        own = {name for name, latent in records.latents.items() if latent in ancestry}
+        dirichlet = [n for n in own if issubclass(records.distributions[n], DirichletRV)]
+        counts = {records.point[name].shape[-1] + 1 for name in dirichlet}
+        for name, part, which in zip(records.point, parts, wide, strict=True):
+            if name in own and name not in dirichlet and {*part.shape[-1:]} & counts:
+                least = part.min(axis=-1, keepdims=True)
+                which |= part > MOST_WIDTH_RATIO * least
+    return np.concatenate([which.ravel() for which in wide])
+
+
+def _read_by_mixtures(records: Records) -> np.ndarray:
+    """Which coordinates of the latents a mixture reads, (d,)."""
+    ancestry = set().union(*_terms(records))
+    sizes = [start.size for start in records.point.values()]
+    return np.repeat([latent in ancestry for latent in records.latents.values()], sizes)
+
+
+def _terms(records: Records) -> list[set[object]]:
+    """Return what each mixture's log density is computed from."""
+    terms = zip(records.term_names, records.batch.terms, strict=True)
+    return [set(ancestors([term])) for name, term in terms if name in records.mixtures]
+
+
+def _named(records: Records, chosen: np.ndarray) -> str:
+    return quoted(label for label, which in zip(records.labels, chosen, strict=True) if which)

@@ -1,25 +1,211 @@
-"""The sketch of a mixture: waves over the space in which its records lie.
+"""A private start for mixtures: a sketch of the records shows where the components are.
+
+Its phases: components are described at probe rows (`Places`); one release, of all records, sums
+waves over the space in which records lie (`contribution`); and components are placed so that their
+waves are nearest to what was released (`decode`).
 
 A record at u adds cos w'u and sin w'u for public frequencies w, so a release is the records'
 empirical characteristic function. Whatever the records are these numbers are bounded: nothing is
-clipped, and records far away do not matter more than others.
+clipped, and records far away do not matter more than others. The waves of a normal component are
+known, so its place follows by post-processing, with the noise and the prior taken into account:
+components are placed one after the other, then each is tried elsewhere, at no cost in privacy.
 
-Source: Chatalic et al. (2022), Compressive learning with privacy guarantees.
+Sources: Chatalic et al. (2022), Compressive learning with privacy guarantees, for the release;
+Keriven et al. (2018), Sketching for large-scale learning of mixture models, for the decoding.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment, minimize
+from scipy.special import log_softmax, softmax
 
+from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.mixture.defaults import DEFAULTS
-from pymc_dp.methods.mixture.model import Components, MixtureModel
-from pymc_dp.methods.mixture.places import Places
+from pymc_dp.methods.conjugate.blocks import nearly_equal, probe_rows
+from pymc_dp.methods.gaussian.averaging import number_of
+from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.gaussian.private_start import PrivateStart, Values
+from pymc_dp.methods.method import Compiled, Method, Stage, chain
+from pymc_dp.methods.mixture.model import Components, MixtureModel, components, recognise
+from pymc_dp.methods.options import NotConjugateError
+from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.norms import product
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.sampling.samplers import Full
 
+
+class Defaults(NamedTuple):
+    """Tuned constants of the sketch; public numbers, none of them fitted to data."""
+
+    share: float = 0.2  # of the budget, for the sketch
+    number_scale: float = 0.3  # the number of records in a record's vector, whose norm is 1
+    # frequencies for each unknown number, and at least
+    frequencies: int = 4
+    least_frequencies: int = 64
+    longest: float = 1.5  # the longest frequency, in units of a record's standard deviation
+    # places that are tried at once for a component, for each of its latents and one more
+    places: int = 100
+    sweeps: int = 3  # how often each component is tried elsewhere
+
+
+DEFAULTS = Defaults()
+SKETCH = "sketch"
 CLIP_NORM = 1.0
+LARGEST_PHASE = 1e12  # phases beyond are rounding errors, and their record has no place
+LEAST_SHARE = 1e-3  # of a component, as a share of all records
+
+
+class Places(NamedTuple):
+    """K components in a space of d coordinates, in which one record has a variance near 1.
+
+    A record's place is where a component's mean would have to be for the record to be its likeliest
+    one. It is normal about the mean of the record's own component.
+    """
+
+    unit: np.ndarray  # (d, d): brings latents of a component into this space
+    covariances: np.ndarray  # of a record's place about its component's mean, (K, d, d)
+    shares: np.ndarray  # known weights of the components, or the prior's means, (K,)
+    concentration: np.ndarray | None  # the prior of unknown weights
+    mean: np.ndarray  # of the components' prior, (K, d)
+    precision: np.ndarray  # of the components' prior, (K d, K d)
+
+    @property
+    def exchangeable(self) -> bool:
+        """Whether components differ in nothing that is known of them."""
+        k, d = self.mean.shape
+        known = (self.shares, self.covariances, self.mean)
+        blocks = self.precision.reshape(k, d, k, d)
+        own = blocks[np.arange(k), :, np.arange(k)]
+        return all(nearly_equal(each[0], other) for each in (*known, own) for other in each)
+
+    @property
+    def largest_sd(self) -> float:
+        """Largest standard deviation of a component's mean in its prior."""
+        return float(np.sqrt(np.linalg.eigvalsh(np.linalg.inv(self.precision))[-1]))
+
+
+class SketchedStart(NamedTuple):
+    """The components of a mixture that a sketch can show."""
+
+    compute: Components
+    model: MixtureModel
+    places: Places
+
+    @classmethod
+    def of(cls, records: Records, model: MixtureModel) -> Self | None:
+        """Return None where initial values differ, or components see a record at other places."""
+        if model.starts_distinct:
+            return None
+        # one pass over the records: any backend but Python would take longer to compile
+        compute = components(records, model, "python")
+        places = places_of(records, model, compute)
+        return None if places is None else cls(compute, model, places)
+
+    @classmethod
+    def recognised(cls, records: Records) -> Self | None:
+        """Return the start of a model with latents on their own scales, where there is one."""
+        try:
+            return cls.of(records, recognise(records))
+        except NotConjugateError:
+            return None
+
+    def of_rounds(self, num_records: int | None) -> PrivateStart:
+        """Let rounds begin where a sketch shows the components."""
+
+        def before(
+            method: Method, begin: Callable[[Values], Any]
+        ) -> tuple[Method, Callable[[Any], Any]]:
+            at_latents = self.model.prior.point
+            sketched = self.sketched(method, lambda v: begin(at_latents(v)), num_records)
+            return sketched, lambda state: state
+
+        return PrivateStart(DEFAULTS.share, before)
+
+    def before(
+        self, method: Method, begin: Callable[[np.ndarray], Any], num_records: int | None
+    ) -> Method:
+        """Let a method of its own updates start where a sketch shows the components."""
+        return chain(self.sketched(method, begin, num_records), Stage(method))
+
+    def sketched(
+        self, method: Method, begin: Callable[[np.ndarray], Any], num_records: int | None
+    ) -> Method:
+        """Release a sketch, as a method whose states are those of another.
+
+        ``begin`` makes the other method's first state from all Gaussian latents, (d,).
+
+        **Privacy.** One release more, of all records: see `contribution` for its sensitivity. It
+        has a share of the budget in the method's own plan. Finding the components in it is
+        post-processing.
+        """
+        frequencies = frequencies_for(self.places)
+        sketching = contribution(self.compute, self.model, self.places, frequencies)
+
+        def begun(state: Any, query: Query, noisy: Noisy) -> Any:
+            sketch = read(frequencies, noisy)
+            number = number_of(num_records, sketch.number, sketch.number_variance)
+            means, v = decode(self.places, sketch, number).means, self.model.start.copy()
+            v[self.model.blocks] = np.linalg.solve(self.places.unit, means.T).T
+            return begin(v)
+
+        return method._replace(
+            size=sketching.size,
+            releases=(ReleaseSpec(SKETCH, Full(), CLIP_NORM, count=1, share=DEFAULTS.share),),
+            compile=lambda backend: Compiled({SKETCH: sketching}, begun, "python"),
+            query=lambda state, rng: Query(SKETCH, None),
+            noise_aware=None,
+            defaults=(DEFAULTS,),
+        )
+
+
+def places_of(records: Records, model: MixtureModel, compute: Components) -> Places | None:
+    """Describe the components at probe rows; None if they see a record at different places."""
+    batch = probe_rows(records, np.random.default_rng(0), [0, 1])
+    zeros = np.zeros(model.prior.d)
+    seen = np.linalg.solve(model.curvature, compute(batch, zeros)[1][..., None])[..., 0]
+    if not all(nearly_equal(seen[:, 0], other) for other in np.swapaxes(seen, 0, 1)):
+        return None
+    unit = Spectrum.of(model.curvature.mean(axis=0)).root()
+    shares = _shares(compute, model, batch, seen[:, 0])
+    if shares is None:
+        return None
+    mean, precision = _prior(model, unit)
+    covariances = unit @ np.linalg.inv(model.curvature) @ unit
+    unknown = model.concentration if model.weights else None
+    return Places(unit, covariances, shares, unknown, mean, precision)
+
+
+def _shares(
+    compute: Components, model: MixtureModel, batch: Batch, seen: np.ndarray
+) -> np.ndarray | None:
+    """Read the weights off the densities of records that lie at their components' means."""
+    if model.weights:
+        return np.asarray(model.concentration / model.concentration.sum())
+    # log weight of component k, plus half of log |H_k|, plus a constant
+    heights = []
+    for row, place in enumerate(seen):
+        v = np.zeros(model.prior.d)
+        v[model.blocks] = place
+        one = {name: values[row : row + 1] for name, values in batch.items()}
+        heights.append(compute(one, v)[0][0] - np.linalg.slogdet(model.curvature)[1] / 2)
+    relative = np.exp(np.stack(heights) - np.max(heights, axis=1, keepdims=True))
+    if not nearly_equal(*relative):
+        return None
+    return np.asarray(relative[0] / relative[0].sum())
+
+
+def _prior(model: MixtureModel, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (K, d) and precision (K d, K d) of the components' means."""
+    linear, precision = model.prior.natural(model.prior.start())
+    covariance, at = np.linalg.inv(precision), model.blocks.ravel()
+    each = np.kron(np.eye(len(model.blocks)), unit)
+    mean = each @ (covariance @ linear)[at]
+    within = each @ covariance[np.ix_(at, at)] @ each.T
+    return mean.reshape(model.blocks.shape), np.linalg.inv(within)
 
 
 class Sketch(NamedTuple):
@@ -37,7 +223,7 @@ def frequencies_for(places: Places) -> np.ndarray:
     """Draw directions evenly, and lengths from the width of the prior to that of one record.
 
     The draw is public and always the same. Long waves tell where the components are, short ones
-    tell them apart; waves shorter than a record's own spread cancel out.
+    separate them; waves shorter than a record's own spread cancel out.
     """
     count, d = places.mean.shape
     unknown = DEFAULTS.frequencies * count * (d + 1)
@@ -51,13 +237,10 @@ def frequencies_for(places: Places) -> np.ndarray:
 
 
 def _layout(count: int) -> Layout:
-    """Lay out a record's vector for so many frequencies: its norm is 1."""
+    """Lay out a record's vector for ``count`` frequencies: its norm is 1."""
     number = DEFAULTS.number_scale
     scale = ((1 - number**2) / count) ** 0.5
     return Layout({"waves": Part((2, count), scale), "number": Part((), number)})
-
-
-LARGEST_PHASE = 1e12  # phases beyond are rounding errors, and their record has no place
 
 
 def contribution(
@@ -93,3 +276,161 @@ def read(frequencies: np.ndarray, noisy: Noisy) -> Sketch:
     variance = layout.noise_variance(noisy.sd / noisy.sample_rate)
     waves = sums["waves"].ravel()
     return Sketch(frequencies, waves, sums["number"], variance["waves"], variance["number"])
+
+
+class Placed(NamedTuple):
+    """Components with places (k, d) and shares (k,), and how badly they explain the sketch."""
+
+    means: np.ndarray
+    shares: np.ndarray
+    loss: float = np.inf
+
+
+def decode(places: Places, sketch: Sketch, number: float) -> Placed:
+    """Find places and shares of all components.
+
+    Where components have different known shares, these are first taken as unknown, so that every
+    component may be placed anywhere, and then given to the components whose own are nearest.
+    """
+    if places.concentration is not None or nearly_equal(places.shares.min(), places.shares.max()):
+        return _descend(places, sketch, number)
+    free = places._replace(concentration=np.ones(len(places.shares)))
+    placed = _descend(free, sketch, number)
+    _, order = linear_sum_assignment(np.abs(places.shares[:, None] - placed.shares))
+    ordered = Placed(placed.means[order], places.shares)
+    return _improve(Decoder(places, sketch, number), ordered)
+
+
+def _descend(places: Places, sketch: Sketch, number: float) -> Placed:
+    decoder, rng = Decoder(places, sketch, number), np.random.default_rng(0)
+    count, d = places.mean.shape
+    placed = Placed(np.zeros((0, d)), np.zeros(0))
+    for k in range(count):
+        mean, share = decoder.place(k, decoder.left(placed), rng)
+        placed = Placed(np.vstack([placed.means, mean]), np.append(placed.shares, share))
+    return _improve(decoder, placed)
+
+
+class Decoder:
+    """Explains one sketch by components at places."""
+
+    def __init__(self, places: Places, sketch: Sketch, number: float) -> None:
+        self.places, self.sketch, self.number = places, sketch, number
+        w = sketch.frequencies
+        # the characteristic functions of the components around their means, (K, m)
+        self.damping = np.exp(-np.einsum("mi,kij,mj->km", w, places.covariances, w) / 2)
+        # a wave varies by 1/2 between records that lie anywhere
+        self.variance = sketch.wave_variance + number / 2
+        self.known = places.concentration is None
+
+    def waves(self, k: int, means: np.ndarray) -> np.ndarray:
+        """Waves of component k where it is at each of the places ``means``, (..., 2 m)."""
+        phases = means @ self.sketch.frequencies.T
+        both = self.damping[k] * np.stack([np.cos(phases), np.sin(phases)], axis=-2)
+        return np.asarray(both.reshape(*means.shape[:-1], -1))
+
+    def left(self, placed: Placed, without: int | None = None) -> np.ndarray:
+        """What of the released waves the components do not explain."""
+        explained = np.zeros_like(self.sketch.waves)
+        for k in range(len(placed.means)):
+            if k != without:
+                explained += placed.shares[k] * self.waves(k, placed.means[k])
+        return self.sketch.waves - self.number * explained
+
+    def place(self, k: int, left: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+        """Find where component k explains most of what is left, from coarse to fine.
+
+        Waves are first smoothed over the whole prior. The best places become the centres of
+        smaller clouds of places, until nothing is smoothed.
+        """
+        d = self.places.mean.shape[1]
+        block = slice(k * d, (k + 1) * d)
+        spread = np.linalg.cholesky(np.linalg.inv(self.places.precision)[block, block])
+        count = DEFAULTS.places * (d + 1)
+        tried = self.places.mean[k] + rng.normal(size=(count, d)) @ spread.T
+        width = self.places.largest_sd
+        length = np.tile((self.sketch.frequencies**2).sum(axis=1), 2)
+        while True:
+            smooth = np.exp(-length * width**2 / 2) if width > 0.1 else np.ones_like(length)
+            shares, gains = self._gains(k, self.waves(k, tried) * smooth, left * smooth)
+            off = np.linalg.solve(spread, (tried - self.places.mean[k]).T)
+            gains = gains - (off**2).sum(axis=0) / 2
+            if width <= 0.1:
+                best = int(np.argmax(gains))
+                return tried[best], float(shares[best])
+            kept = tried[np.argsort(-gains)[: count // 8]]
+            width = width / 2
+            moved = np.repeat(kept, 7, axis=0)
+            tried = np.vstack([kept, moved + width * rng.normal(size=moved.shape)])
+
+    def _gains(self, k: int, waves: np.ndarray, left: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The share at each place, and by how much the loss falls there."""
+        along = self.number * waves @ left / self.variance
+        squares = self.number**2 * (waves**2).sum(axis=1) / self.variance
+        shares = np.full(len(waves), self.places.shares[k])
+        if not self.known:
+            shares = np.clip(along / np.maximum(squares, 1e-300), LEAST_SHARE, 1.0)
+        return shares, shares * along - shares**2 * squares / 2
+
+    def refine(self, placed: Placed) -> Placed:
+        """Move all components downhill together, and their shares if these are unknown."""
+        shape = placed.means.shape
+        start = placed.means.ravel()
+        if not self.known:
+            start = np.append(start, np.log(placed.shares / placed.shares.sum()))
+        lowest = minimize(self.loss, start, (shape,), jac=True, method="L-BFGS-B")
+        means = lowest.x[: placed.means.size].reshape(shape)
+        return Placed(means, self._shares(lowest.x[placed.means.size :]), float(lowest.fun))
+
+    def _shares(self, logits: np.ndarray) -> np.ndarray:
+        return self.places.shares if self.known else np.asarray(softmax(logits))
+
+    def loss(self, x: np.ndarray, shape: tuple[int, int]) -> tuple[float, np.ndarray]:
+        """Minus the log posterior of places and shares, and its slope."""
+        means, logits = x[: shape[0] * shape[1]].reshape(shape), x[shape[0] * shape[1] :]
+        shares, m = self._shares(logits), len(self.sketch.frequencies)
+        waves = np.stack([self.waves(k, mean) for k, mean in enumerate(means)])
+        off = self.number * shares @ waves - self.sketch.waves
+        slope = off / self.variance
+        from_prior = (means - self.places.mean).ravel()
+        pull = self.places.precision @ from_prior
+        loss = off @ slope / 2 + from_prior @ pull / 2
+        turned = waves[:, :m] * slope[m:] - waves[:, m:] * slope[:m]
+        down = self.number * shares[:, None] * (turned @ self.sketch.frequencies)
+        slopes = down.ravel() + pull
+        if self.places.concentration is None:
+            return loss, slopes
+        concentration = self.places.concentration
+        along = self.number * waves @ slope
+        of_logits = shares * (along - shares @ along + concentration.sum()) - concentration
+        return loss - concentration @ log_softmax(logits), np.append(slopes, of_logits)
+
+
+def _improve(decoder: Decoder, placed: Placed) -> Placed:
+    places, rng = decoder.places, np.random.default_rng(1)
+    count = len(placed.means)
+    placed = decoder.refine(placed)
+    pairs = [] if places.exchangeable else list(combinations(range(count), 2))
+    for _ in range(DEFAULTS.sweeps):
+        before = placed.loss
+        for k in range(count):
+            placed = min(placed, _elsewhere(decoder, placed, k, rng), key=lambda each: each.loss)
+        for j, k in pairs:
+            placed = min(placed, _exchanged(decoder, placed, j, k), key=lambda each: each.loss)
+        if placed.loss > before - 1e-3:
+            break
+    return placed
+
+
+def _elsewhere(decoder: Decoder, placed: Placed, k: int, rng: np.random.Generator) -> Placed:
+    mean, share = decoder.place(k, decoder.left(placed, without=k), rng)
+    means, shares = placed.means.copy(), placed.shares.copy()
+    means[k], shares[k] = mean, share
+    return decoder.refine(Placed(means, shares))
+
+
+def _exchanged(decoder: Decoder, placed: Placed, j: int, k: int) -> Placed:
+    """Let two components change places; this matters where weights or covariances differ."""
+    order = np.arange(len(placed.means))
+    order[[j, k]] = k, j
+    return decoder.refine(Placed(placed.means[order], placed.shares[order]))

@@ -20,18 +20,18 @@ from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import Gammas
 from pymc_dp.methods.linear import regression
-from pymc_dp.methods.linear.clipping import Scale, scaled
-from pymc_dp.methods.linear.defaults import DEFAULTS as LINEAR
+from pymc_dp.methods.linear.quadratic import DEFAULTS as LINEAR
 from pymc_dp.methods.linear.quadratic import (
     Context,
+    Scale,
     Sums,
     contribution,
     from_origin,
     layout_of,
+    scaled,
     variational,
 )
-from pymc_dp.methods.linear.regression import Structure
-from pymc_dp.methods.linear.solve import Solved, solve
+from pymc_dp.methods.linear.regression import Solved, Structure, solve
 from pymc_dp.methods.method import ALGORITHM_3, VARIATIONAL_BAYES, Compiled, Method
 from pymc_dp.methods.sep.regression import DEFAULTS as OF_SITES
 from pymc_dp.methods.sep.regression import Settings, sites

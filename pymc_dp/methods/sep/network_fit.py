@@ -25,15 +25,21 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.math import Dot
 
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.conjugate.exponential import GAMMA, Natural, flat_gradient, two_derivatives
-from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
-from pymc_dp.methods.conjugate.probe_points import for_each_row, ones, probe_rows
+from pymc_dp.methods.conjugate.blocks import for_each_row, ones, probe_rows
+from pymc_dp.methods.conjugate.exponential import (
+    GAMMA,
+    Natural,
+    NoisyBlock,
+    draw,
+    flat_gradient,
+    two_derivatives,
+)
 from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
 from pymc_dp.methods.gaussian.cavity import cavity, site_share
 from pymc_dp.methods.gaussian.posterior import GaussianPosterior
 from pymc_dp.methods.gaussian.prior import Gammas, expected_precision
 from pymc_dp.methods.gaussian.trust_region import within_trust_region
-from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
+from pymc_dp.methods.linear.predictor import GAUSSIAN, PROBIT
 from pymc_dp.methods.method import BACKPROPAGATION, Compiled, Method
 from pymc_dp.methods.sep.network import DEFAULTS, PROBIT_SCALE, Network, inner, log_cdf
 from pymc_dp.methods.sep.regression import Settings

@@ -26,16 +26,18 @@ from pymc_dp.contributions.gradients import by_record
 from pymc_dp.methods.conjugate.exponential import two_derivatives
 from pymc_dp.methods.gaussian.cavity import Cavity, cavity
 from pymc_dp.methods.gaussian.prior import gaussian_prior
-from pymc_dp.methods.linear.clipping import scaled
-from pymc_dp.methods.linear.features import Features
-from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT, PROBIT_SLOPE
-from pymc_dp.methods.linear.options import LinearOptions
-from pymc_dp.methods.linear.predictor import Predictor, linear_predictor
+from pymc_dp.methods.linear.predictor import (
+    GAUSSIAN,
+    PROBIT,
+    PROBIT_SLOPE,
+    Features,
+    Predictor,
+    linear_predictor,
+)
 from pymc_dp.methods.linear.predictor import recognise as recognise_predictors
-from pymc_dp.methods.linear.quadratic import Expect, Quadratic, variational
-from pymc_dp.methods.linear.regression import Form, Structure, roles_of
+from pymc_dp.methods.linear.quadratic import Expect, Quadratic, scaled, variational
+from pymc_dp.methods.linear.regression import Form, LinearOptions, Solved, Structure, roles_of
 from pymc_dp.methods.linear.regression import build as build_regression
-from pymc_dp.methods.linear.solve import Solved
 from pymc_dp.methods.method import EXPECTATION_PROPAGATION, Method, OnRealLine
 from pymc_dp.methods.options import SAMPLE_RATE, NotConjugateError, Options, option
 from pymc_dp.model import Records

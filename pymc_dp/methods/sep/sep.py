@@ -27,7 +27,7 @@ from pymc_dp.methods.method import (
     of_rounds,
 )
 from pymc_dp.methods.mixture import model as mixture_model
-from pymc_dp.methods.mixture.start import SketchedStart
+from pymc_dp.methods.mixture.sketch import SketchedStart
 from pymc_dp.methods.options import MethodSpec, ModelClass, build_matching
 from pymc_dp.methods.sep import mixture, network, network_fit, regression
 from pymc_dp.methods.sep.regression import PlainSettings, Settings

@@ -1,18 +1,22 @@
 """VIPS (Park, Foulds, Chaudhuri and Welling): private variational Bayes in closed form.
 
-For linear predictors the residual form releases the score at the current mean, so that the noise of
-the curvature only preconditions; the absolute form (the paper's) solves with both noisy statistics.
+First the options; then regressions; last the classes of models, in the order in which they are
+tried, and the method. For linear predictors the residual form releases the score at the current
+mean, so that the noise of the curvature only preconditions; the absolute form (the paper's) solves
+with both noisy statistics.
 """
 
+import math
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, Estimating
 from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import regression
-from pymc_dp.methods.linear.clipping import scaled
 from pymc_dp.methods.linear.predictor import is_near_regression, predictor_of, recognise
-from pymc_dp.methods.linear.quadratic import own_curvature, variational
-from pymc_dp.methods.linear.regression import Form, Structure, roles_of
+from pymc_dp.methods.linear.quadratic import own_curvature, scaled, variational
+from pymc_dp.methods.linear.regression import Form, LinearOptions, Structure, roles_of
 from pymc_dp.methods.method import (
     FACTORS,
     POLYA_GAMMA_NEWTON,
@@ -24,15 +28,50 @@ from pymc_dp.methods.method import (
     OnRealLine,
     of_rounds,
 )
-from pymc_dp.methods.options import MethodSpec, ModelClass, build_matching
-from pymc_dp.methods.vips.conjugate import conjugate
-from pymc_dp.methods.vips.conjugate import model as conjugate_model
-from pymc_dp.methods.vips.factors import factors
-from pymc_dp.methods.vips.factors import model as factor_model
-from pymc_dp.methods.vips.settings import DEFAULTS, Settings
-from pymc_dp.methods.vips.topics import model as topic_model
-from pymc_dp.methods.vips.topics import topics
+from pymc_dp.methods.options import MethodSpec, ModelClass, build_matching, option
+from pymc_dp.methods.vips import conjugate, factor_model, factors, topics
 from pymc_dp.model import Records
+
+
+class Defaults(NamedTuple):
+    """Tuned constants of VIPS; public numbers."""
+
+    # how fast released sums are averaged, where a class of models has no default of its own
+    kappa: float = 0.7
+
+
+DEFAULTS = Defaults()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(LinearOptions):
+    """The options of `vips`; None stands for the default of the model's class."""
+
+    released = "statistics"
+
+    form: str | None = option(
+        None,
+        "``residual``, ``absolute`` or ``paper`` for linear predictors, ``shrunk`` or ``absolute`` "
+        "for topics",
+    )
+    iterations: int | None = option(
+        None, "updates of the latents of single records before a release"
+    )
+    tau0: float = option(1.0, "released sums are averaged with steps (tau0 + t)^-kappa")
+    kappa: float | None = option(None, "see ``tau0``")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.tau0 < math.inf:
+            raise ValueError(f"tau0={self.tau0!r} must be finite and at least 1.")
+        if self.kappa is not None and not 0 <= self.kappa <= 1:
+            raise ValueError(f"kappa={self.kappa!r} must lie between 0 and 1.")
+
+    def rate(self, t: int) -> float:
+        """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""
+        kappa = DEFAULTS.kappa if self.kappa is None else self.kappa
+        return min(1.0, float((self.tau0 + t) ** -kappa))
+
 
 PARTS_COMPONENTS = (
     "a release before its rounds finds components that start alike, and dp_advi leaves these "
@@ -59,7 +98,7 @@ def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
     yes_no = _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON
     logistic = "by rounds, too" if yes_no else "Pólya-Gamma variables make it quadratic"
     return roles_of(
-        records, structure, lambda found: logistic if found.augmented else "in closed form"
+        records, structure, lambda predictor: logistic if predictor.augmented else "in closed form"
     )
 
 
@@ -86,7 +125,7 @@ def _regression_algorithm(records: Records, structure: Structure) -> Algorithm:
     return of_rounds(records, _estimating(structure))
 
 
-def _better_for_blocks(records: Records, structure: conjugate_model.Structure) -> str:
+def _better_for_blocks(records: Records, structure: conjugate.Structure) -> str:
     if structure.mixtures:
         # dp_advi makes the same rounds, from where components start
         return "" if structure.starts_distinct else PARTS_COMPONENTS
@@ -121,9 +160,9 @@ MODEL_CLASSES = (
     ),
     ModelClass(
         "conjugate blocks and mixtures",
-        conjugate_model.recognise,
+        conjugate.recognise,
         conjugate.build,
-        conjugate_model.roles,
+        conjugate.roles,
         conjugate.algorithm,
         forms=("absolute",),
         options=("tau0", "kappa"),
@@ -132,13 +171,13 @@ MODEL_CLASSES = (
     ),
     ModelClass(
         "topic models",
-        topic_model.recognise,
+        topics.recognise,
         topics.build,
-        topic_model.roles,
+        topics.roles,
         lambda records, structure: TOPICS,
         forms=tuple(topics.FORMS),
         options=("iterations", "tau0", "kappa"),
-        near=topic_model.is_near,
+        near=topics.is_near,
         better=lambda records, structure: NEVER_RELEASED,
     ),
     ModelClass(

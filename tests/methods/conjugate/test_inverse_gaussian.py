@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import kve
 
-from pymc_dp.methods.conjugate.inverse_gaussian import GENERALISED_INVERSE_GAUSSIAN
+from pymc_dp.methods.conjugate.exponential import GENERALISED_INVERSE_GAUSSIAN
 
 DRAWS = 40_000
 ORDERS = np.array([-30.0, -1.5, 0.0, 0.4, 2.0, 40.0])

@@ -5,8 +5,8 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from pymc_dp.methods.conjugate import probe_points
-from pymc_dp.methods.conjugate.probe_points import at_few_points, probe_rows
+from pymc_dp.methods.conjugate import blocks
+from pymc_dp.methods.conjugate.blocks import at_few_points, probe_rows
 from pymc_dp.model.modes import as_written
 from tests.zoo import REAL, separated
 
@@ -27,11 +27,11 @@ def slope_beside_a_pole(a):
 
 
 def test_what_is_finite_is_not_rewritten(monkeypatch):
-    monkeypatch.setattr(probe_points, "function", lambda *_: pytest.fail("it was rewritten"))
+    monkeypatch.setattr(blocks, "function", lambda *_: pytest.fail("it was rewritten"))
     assert evaluated(slope_beside_a_pole, 0.5) == pytest.approx(2.0)
 
 
 def test_what_is_not_finite_as_written_is_rewritten(monkeypatch):
     assert evaluated(slope_beside_a_pole, 0.0) == 0
-    monkeypatch.setattr(probe_points, "function", lambda ins, outs, _: as_written(ins, outs))
+    monkeypatch.setattr(blocks, "function", lambda ins, outs, _: as_written(ins, outs))
     assert np.isnan(evaluated(slope_beside_a_pole, 0.0))

@@ -9,8 +9,13 @@ import pytest
 import pymc_dp
 from pymc_dp.contributions.outcome_histogram import CLIP_NORM, outcome_histogram
 from pymc_dp.driver.fit import set_up
-from pymc_dp.methods.mixture.defaults import DEFAULTS
-from pymc_dp.methods.mixture.histogram import HISTOGRAM, ScalarMixture, first_state, update
+from pymc_dp.methods.mixture.histogram import (
+    DEFAULTS,
+    HISTOGRAM,
+    ScalarMixture,
+    first_state,
+    update,
+)
 from pymc_dp.model import separate
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.testing import deterministic_noise
@@ -53,7 +58,7 @@ def found(build, outcomes, seed):
         total = added.rows({mixture.leaf: outcomes}, state.edges).sum(axis=0)
         noisy = Noisy(total + NOISE * rng.normal(size=DEFAULTS.bins), NOISE, 1.0)
         state = update(mixture, state, None, noisy)
-    return state.found
+    return state.start
 
 
 def centres_of(build, values):

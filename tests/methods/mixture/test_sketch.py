@@ -8,10 +8,16 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist, pdist
 
-from pymc_dp.methods.mixture.decode import Decoder, decode
 from pymc_dp.methods.mixture.model import components, recognise
-from pymc_dp.methods.mixture.places import places_of
-from pymc_dp.methods.mixture.sketch import CLIP_NORM, contribution, frequencies_for, read
+from pymc_dp.methods.mixture.sketch import (
+    CLIP_NORM,
+    Decoder,
+    contribution,
+    decode,
+    frequencies_for,
+    places_of,
+    read,
+)
 from pymc_dp.model import separate
 from pymc_dp.privacy.query import Noisy
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import expit, log_expit, log_ndtr, ndtr
 
 import pymc_dp
-from pymc_dp.methods.linear.link import PROBIT
+from pymc_dp.methods.linear.predictor import PROBIT
 from pymc_dp.methods.sep.regression import recognise
 from pymc_dp.model import constrained, separate
 from pymc_dp.testing import deterministic_noise

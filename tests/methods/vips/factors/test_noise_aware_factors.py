@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.vips.factors import factors
+from pymc_dp.methods.vips import factors
 from pymc_dp.testing import deterministic_noise
 
 ROWS, J, K, FITS = 1000, 5, 2, 6

@@ -5,10 +5,10 @@ import pymc as pm
 import pytest
 from pytensor.graph.traversal import toposort
 
-from pymc_dp.methods.conjugate import probe_points
-from pymc_dp.methods.linear.features import features
-from pymc_dp.methods.vips.factors import model as factor_model
-from pymc_dp.methods.vips.factors.model import recognise, scores_at_zero
+from pymc_dp.methods.conjugate import blocks
+from pymc_dp.methods.linear.predictor import features
+from pymc_dp.methods.vips import factor_model
+from pymc_dp.methods.vips.factor_model import recognise, scores_at_zero
 from pymc_dp.model import constrained
 from tests.zoo import build as model_of
 from tests.zoo import separated
@@ -28,14 +28,14 @@ def belief_net(pixels):
 
 def nodes_compiled(pixels, monkeypatch):
     """Count the nodes of all graphs that a fit's set-up compiles."""
-    sizes, function = [], probe_points.function
+    sizes, function = [], blocks.function
 
     def counting(inputs, outputs, backend):
         sizes.append(len(list(toposort(outputs))))
         return function(inputs, outputs, backend)
 
     with monkeypatch.context() as patched:
-        patched.setattr(probe_points, "function", counting)
+        patched.setattr(blocks, "function", counting)
         records = belief_net(pixels)
         structure = recognise(records)
         scores_at_zero(records, structure.predictor, structure.latent, "python")

@@ -11,7 +11,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.methods.conjugate.exponential import DIRICHLET
-from pymc_dp.methods.vips.topics.shrinkage import Released, shrunk
+from pymc_dp.methods.vips.topics import Released, shrunk
 from pymc_dp.privacy import clipping
 from pymc_dp.testing import deterministic_noise
 from tests.methods.vips.topics.topic_fits import (

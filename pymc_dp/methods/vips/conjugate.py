@@ -1,0 +1,552 @@
+"""VIPS for conjugate models and finite mixtures of them.
+
+A model is recognised from the graph of one record (`recognise`). A record's expected sufficient
+statistics are derivatives of its log likelihood (Fisher's identity), with a mixture's components
+weighted by their responsibilities. `build` makes the method: it releases the sum of these
+statistics (`contribution`), averages the releases, and updates every block in closed form. Where
+components of a mixture start at the same place, something comes before (`start_of_rounds`).
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from pytensor.graph.traversal import ancestors
+from scipy.special import softmax
+
+from pymc_dp.contributions.gradients import by_record, checked
+from pymc_dp.contributions.layout import Layout, Part
+from pymc_dp.methods.conjugate.blocks import (
+    AtPoint,
+    ConjugatePrior,
+    Point,
+    Rule,
+    at_point,
+    average,
+    conjugate_prior,
+    describe,
+    families_of,
+    flat_moments,
+    nearly_equal,
+    probe_point,
+    probe_rows,
+    rules_of,
+)
+from pymc_dp.methods.conjugate.exponential import (
+    BETA,
+    DIRICHLET,
+    NORMAL,
+    ExponentialFamily,
+    Natural,
+    NoisyBlock,
+    draw,
+    within_bounds,
+)
+from pymc_dp.methods.gaussian.averaging import NoisyAverage
+from pymc_dp.methods.gaussian.private_start import PrivateStart, Values, reported_as
+from pymc_dp.methods.method import (
+    BY_ROUNDS,
+    NEWTON,
+    VARIATIONAL_BAYES,
+    Algorithm,
+    Compiled,
+    Doubt,
+    Draws,
+    Kind,
+    Method,
+    OnRealLine,
+    beside,
+    quoted,
+    uncentred,
+)
+from pymc_dp.methods.mixture.model import Mixture, MixtureModel, mixture_of
+from pymc_dp.methods.mixture.sketch import SketchedStart
+from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
+from pymc_dp.model import Records
+from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
+from pymc_dp.privacy.contribution import Batch, RowContribution
+from pymc_dp.privacy.norms import row_norms
+from pymc_dp.privacy.query import Noisy, Query
+
+if TYPE_CHECKING:
+    from pymc_dp.methods.vips.vips import Settings
+
+
+class Defaults(NamedTuple):
+    """Public numbers, which options of the caller replace where there are any."""
+
+    releases: int = 20
+    noiseless_releases: int = 100  # without noise, more steps cost nothing
+    # a few statistics near 1 each; where all records' have one norm, that norm
+    clip_norm: float = 3.0
+    # of the sums that find the components which rounds then fit: how many, and their share of the
+    # budget
+    releases_of_start: int = 10
+    share_of_start: float = 0.3
+    start_precision: float = 10.0  # of a mixture's components over the prior's, so that they differ
+
+
+DEFAULTS = Defaults()
+# made-up values of every outcome: both of a Bernoulli variable, and two categories
+OUTCOMES = (0, 1)
+SMALLEST_UNIT = 1e-12
+Posterior = dict[str, Natural]
+
+
+class Structure(NamedTuple):
+    """A model whose blocks are all conjugate."""
+
+    prior: ConjugatePrior
+    # families of the blocks in the likelihood; nothing is released about the others, which follow
+    # from these
+    in_likelihood: dict[str, ExponentialFamily]
+    mixtures: tuple[Mixture, ...]
+    completed: Tensor  # the log likelihood of one record, its mixtures' components weighted
+    starts_distinct: bool  # whether the author's initial values of a Gaussian block differ
+
+    @property
+    def families(self) -> Mapping[str, ExponentialFamily]:
+        """The family of every block."""
+        return self.prior.families
+
+    @property
+    def has_probabilities_alone(self) -> bool:
+        """Whether all that the likelihood reads are probabilities."""
+        return all(family in (BETA, DIRICHLET) for family in self.in_likelihood.values())
+
+
+def recognise(records: Records) -> Structure:
+    """Prove, at probe points, that every block is conjugate."""
+    refuse_local_latents(records)
+    families, rng = families_of(records), np.random.default_rng(0)
+    mixtures, completed = _complete(records)
+    ancestry = set(ancestors([completed]))
+    in_likelihood = {name: f for name, f in families.items() if records.latents[name] in ancestry}
+    prior = conjugate_prior(records, families, rng)
+    distinct = any(
+        np.unique(records.point[name]).size > 1 for name, f in in_likelihood.items() if f is NORMAL
+    )
+    structure = Structure(prior, in_likelihood, mixtures, completed, distinct)
+    likelihood = Statistics(records, structure, "python")
+    batch, first = probe_rows(records, rng, (0, 1, 1)), probe_point(records, families, rng)
+    weights = likelihood.responsibilities(batch, [[first]])
+    for name in in_likelihood:
+        second = first | {name: probe_point(records, families, rng)[name]}
+        rows = [likelihood.at_point(name, batch, weights, point) for point in (first, second)]
+        if not all(map(nearly_equal, *rows)):
+            of = ", ".join(f"`{term}`" for term in records.term_names)
+            raise NotConjugateError(f"the likelihood of {of} is not conjugate to `{name}`")
+    return structure
+
+
+def _complete(records: Records) -> tuple[tuple[Mixture, ...], Tensor]:
+    """Weight the components of every mixture; the other terms stay as they are."""
+    terms: tuple[Tensor, ...] = records.single.terms
+    of_terms = [mixture_of(term) for term in terms]
+    parts = [
+        (mixture.weights * mixture.joint if mixture else term).sum()
+        for mixture, term in zip(of_terms, terms, strict=True)
+    ]
+    mixtures = tuple(mixture for mixture in of_terms if mixture)
+    return mixtures, pt.add(pt.constant(0.0), *parts)
+
+
+def roles(records: Records, structure: Structure) -> dict[str, str]:
+    """Say what each latent and each term is to the updates."""
+    roles = {name: f"{family.name} block" for name, family in structure.families.items()}
+    for name, term in zip(records.term_names, records.single.terms, strict=True):
+        roles[name] = "finite mixture" if mixture_of(term) else "conjugate likelihood"
+    return roles
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """The statistics of a batch, one row a record; functions are compiled on first use."""
+
+    records: Records
+    structure: Structure
+    backend: str
+
+    def responsibilities(self, batch: Batch, rules: Iterable[Rule]) -> list[np.ndarray]:
+        """E-step: softmax of the expected log joint densities; one array a mixture."""
+        if not self.structure.mixtures:
+            return []
+        expected = average(partial(self.joint, batch), rules)
+        axes = [tuple(a + 1 for a in mixture.axis) for mixture in self.structure.mixtures]
+        return [softmax(x, axis=axis) for x, axis in zip(expected, axes, strict=True)]
+
+    def at_point(self, name: str, batch: Batch, weights: list[np.ndarray], point: Point) -> Natural:
+        """Statistics of one block at a point of all latents, each (rows, *shape of the block)."""
+        return self._of_blocks[name](batch, point, *weights)
+
+    def expected(
+        self, name: str, batch: Batch, weights: list[np.ndarray], posterior: Posterior
+    ) -> Natural:
+        """Statistics of one block: its own reference point, the other blocks averaged."""
+        rules = rules_of(self.structure.families, posterior, own=name)
+        return tuple(average(partial(self.at_point, name, batch, weights), rules))
+
+    def in_support(self, batch: Batch, posterior: Posterior) -> np.ndarray:
+        """Whether each record is in the likelihood's support, (rows,)."""
+        families = self.structure.families.items()
+        point = {name: family.reference(posterior[name]) for name, family in families}
+        return self._support(batch, point)[0]
+
+    @cached_property
+    def _of_blocks(self) -> dict[str, AtPoint]:
+        weights = {
+            mixture.weights: pt.tensor(dtype="float64", shape=(None, *mixture.weights.type.shape))
+            for mixture in self.structure.mixtures
+        }
+        compiled = {}
+        for name, family in self.structure.in_likelihood.items():
+            one = family.statistics(self.structure.completed, self.records.latents[name])
+            rows = [checked(self.records, row) for row in by_record(self.records, one, weights)]
+            compiled[name] = self._compiled(rows, list(weights.values()))
+        return compiled
+
+    @cached_property
+    def joint(self) -> AtPoint:
+        """Log joint densities of every mixture's components."""
+        joint = [mixture.joint for mixture in self.structure.mixtures]
+        return self._compiled(by_record(self.records, joint))
+
+    @cached_property
+    def _support(self) -> AtPoint:
+        return self._compiled([pt.isfinite(self.records.batch.log_likelihood())])
+
+    def _compiled(self, rows: list[Tensor], further: Sequence[AnyVariable] = ()) -> AtPoint:
+        return at_point(self.records, self.records.batch, rows, further, self.backend)
+
+
+class Context(NamedTuple):
+    """Public values that a record's vector depends on."""
+
+    posterior: Posterior  # under which statistics are expected
+    # by latent: the curvature of one probe row, in units of which Gaussian statistics are taken
+    units: dict[str, np.ndarray]
+
+
+class State(NamedTuple):
+    """Where a fit stands: released values and what follows from them."""
+
+    t: int
+    # the likelihood's part of natural parameters, averaged over releases
+    likelihood: NoisyAverage[Posterior]
+    context: Context  # the posterior, at which the next batch is evaluated
+
+
+class Fit(NamedTuple):
+    """What the updates of one fit share; public values and compiled graphs."""
+
+    records: Records
+    structure: Structure
+    layout: Layout
+    probe: Statistics
+    settings: "Settings"
+
+    @property
+    def families(self) -> Mapping[str, ExponentialFamily]:
+        """The family of every block."""
+        return self.structure.families
+
+    @property
+    def gaussian(self) -> list[str]:
+        """Names of the Gaussian latents."""
+        return [name for name, family in self.families.items() if family is NORMAL]
+
+    def starts_distinct(self, name: str) -> bool:
+        """Whether the author's initial values of a latent differ."""
+        return np.unique(self.records.point[name]).size > 1
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a latent."""
+        return self.records.point[name].shape
+
+    def zeros(self) -> Posterior:
+        """Natural parameters of a likelihood without records."""
+        return {
+            name: (np.zeros(self.shape(name)),) * len(family.parameters)
+            for name, family in self.families.items()
+        }
+
+    def within_bounds(self, likelihood: NoisyAverage[Posterior]) -> Posterior:
+        """Raise released natural parameters to their lower bounds."""
+        value, variance = likelihood
+        return {
+            name: within_bounds(family, value[name], variance[name])
+            for name, family in self.families.items()
+        }
+
+
+def build(records: Records, structure: Structure, settings: "Settings") -> Method | OnRealLine:
+    """Build VIPS for a conjugate model: closed-form updates, or rounds.
+
+    Statistics of one norm, such as counts of successes and categories, are released exactly but
+    for noise. Clipping biases all others, so by default rounds fit their models, and mixtures.
+    Options that rounds do not have take closed-form updates.
+
+    **Privacy.** Each release of sums is one vector: the statistics of all blocks in the
+    likelihood, clipped jointly. If nothing but the record enters them they are released once.
+    Before these, or before rounds, Gaussian components of known covariance that start at one place
+    take one release of a sketch (`SketchedStart`); others of one start a few sums before rounds.
+    """
+    probe = Statistics(records, structure, "python")
+    norm = common_norm(records, structure, probe)
+    rounds = settings.rounds_from()
+    if norm is None and not structure.mixtures and rounds:
+        return rounds
+    families, layout = structure.families, layout_of(records, structure)
+    once = _depend_on_records_alone(records, structure)
+    fit = Fit(records, structure, layout, probe, settings)
+    exact = norm is not None or (bool(structure.mixtures) and structure.has_probabilities_alone)
+    doubtful = settings.noisy and not exact
+    clipped = (uncentred(records.term_names, BY_ROUNDS),) if doubtful else ()
+    doubts = (*clipped, *(_too_narrow(structure) if settings.noisy else ()))
+    count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
+
+    def plain(state: State, draws: int, rng: np.random.Generator) -> Draws:
+        posterior = state.context.posterior
+        return {name: f.sample(posterior[name], draws, rng) for name, f in families.items()}
+
+    method = Method(
+        size=layout.size,
+        releases=(settings.release_spec(1 if once else count, norm or DEFAULTS.clip_norm),),
+        compile=lambda backend: Compiled(
+            {"statistics": contribution(records, structure, backend)}, partial(_update, fit)
+        ),
+        init=partial(initial_state, fit),
+        query=lambda state, rng: Query("statistics", state.context),
+        posterior=plain,
+        noise_aware=beside(plain, partial(_noise_aware, fit)),
+        describe=lambda state: describe(
+            records, families, state.context.posterior, state.likelihood.variance
+        ),
+        trace=lambda state: {
+            "mean_path": (("rows",), flat_moments(families, state.context.posterior)[0])
+        },
+        settings={"form": "absolute"},
+        algorithms=(VARIATIONAL_BAYES,),
+        doubts=lambda state: doubts,
+        defaults=(DEFAULTS,),
+    )
+    if not structure.mixtures:
+        return method
+    rounds = settings.rounds_from(partial(start_of_rounds, fit, method))
+    if rounds:
+        return rounds
+    sketched = SketchedStart.recognised(records)
+    if sketched is None:
+        return method
+    return sketched.before(method, partial(state_at, fit, sketched.model), settings.records_in_sums)
+
+
+def algorithm(records: Records, structure: Structure) -> Algorithm:
+    """Return what fits a model by default."""
+    if structure.mixtures:
+        return NEWTON
+    norm = common_norm(records, structure, Statistics(records, structure, "python"))
+    return NEWTON if norm is None else VARIATIONAL_BAYES
+
+
+def common_norm(records: Records, structure: Structure, statistics: Statistics) -> float | None:
+    """Return the norm of every record's statistics; None where norms may differ.
+
+    Parts of a mixture's statistics are weighted by responsibilities, so that their norms differ.
+    """
+    families = structure.in_likelihood
+    if structure.mixtures or not structure.has_probabilities_alone:
+        return None
+    rng = np.random.default_rng(0)
+    batch = probe_rows(records, rng, OUTCOMES)
+    posterior = {n: f.random_parameters(records.point[n].shape, rng) for n, f in families.items()}
+    parts = [x for n in families for x in statistics.expected(n, batch, [], posterior)]
+    norms = row_norms(np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1))
+    # a likelihood that rules one of them out is neither Bernoulli nor categorical
+    possible = statistics.in_support(batch, posterior).all()
+    equal = possible and norms[0] > 0 and np.allclose(norms, norms[0], rtol=1e-9, atol=0)
+    return float(norms[0]) if equal else None
+
+
+def _too_narrow(structure: Structure) -> tuple[Doubt, ...]:
+    if not structure.mixtures:
+        return ()
+    text = (
+        f"Intervals of {quoted(structure.in_likelihood)} are too narrow where components overlap: "
+        "closed-form updates count records as if it were known to which component they belong."
+    )
+    return (Doubt(Kind.TOO_NARROW, tuple(structure.in_likelihood), text),)
+
+
+def _depend_on_records_alone(records: Records, structure: Structure) -> bool:
+    """Whether every block's statistics are functions of the record alone."""
+    if structure.mixtures:
+        return False
+    for name, family in structure.families.items():
+        x = records.latents[name]
+        others = set(records.latents.values()) - {x}
+        if others.intersection(ancestors(family.statistics(structure.completed, x))):
+            return False
+    return True
+
+
+def layout_of(records: Records, structure: Structure) -> Layout:
+    """Lay out a record's vector: all natural parameters of the blocks in the likelihood."""
+    return Layout(
+        {
+            name: Part((len(family.parameters), *records.point[name].shape))
+            for name, family in structure.in_likelihood.items()
+        }
+    )
+
+
+def contribution(records: Records, structure: Structure, backend: str) -> RowContribution:
+    """Contribute expected sufficient statistics, block by block; the context is a `Context`."""
+    statistics = Statistics(records, structure, backend)
+    layout = layout_of(records, structure)
+
+    def prepare(batch: Batch, context: Context) -> np.ndarray:
+        posterior, units = context
+        weights = statistics.responsibilities(batch, rules_of(structure.families, posterior))
+        parts = {}
+        for name, family in structure.in_likelihood.items():
+            expected = statistics.expected(name, batch, weights, posterior)
+            at = family.reference(posterior[name])
+            parts[name] = np.stack(family.whiten(expected, at, units[name]), axis=1)
+        # a record outside the likelihood's support must not contribute
+        inside = statistics.in_support(batch, posterior)
+        return np.where(inside[:, None], layout.pack(parts), np.nan)
+
+    return RowContribution(
+        layout.size, 2 * layout.size, rows=lambda rows, context: rows, prepare=prepare
+    )
+
+
+def initial_state(fit: Fit, rng: np.random.Generator) -> State:
+    """Start at the prior; components of a mixture start at different public points."""
+    # these are the author's initial values where they differ, else draws from the prior
+    posterior = _prior(fit, rng)
+    points = {}
+    for name in fit.gaussian or _of_components(fit) if fit.structure.mixtures else ():
+        family, eta = fit.families[name], posterior[name]
+        drawn = family.sample(family.around(eta, family.reference(eta), 1.0), 1, rng)[0]
+        points[name] = fit.records.point[name] if fit.starts_distinct(name) else drawn
+    return _start(fit, posterior, points)
+
+
+def state_at(fit: Fit, model: MixtureModel, v: np.ndarray) -> State:
+    """Start with these Gaussian latents, (d,)."""
+    return _start(fit, _prior(fit, np.random.default_rng(0)), model.prior.point(v))
+
+
+def _prior(fit: Fit, rng: np.random.Generator) -> Posterior:
+    posterior = {
+        name: family.random_parameters(fit.shape(name), rng)
+        for name, family in fit.families.items()
+    }
+    return fit.structure.prior.coordinate_ascent(fit.families, {}, posterior)
+
+
+def _start(fit: Fit, posterior: Posterior, points: dict[str, np.ndarray]) -> State:
+    """Start from the prior, with some latents near given points."""
+    posterior = posterior | {
+        name: fit.families[name].around(posterior[name], point, DEFAULTS.start_precision)
+        for name, point in points.items()
+    }
+    return State(0, NoisyAverage(fit.zeros(), fit.zeros()), context_at(fit, posterior))
+
+
+def _of_components(fit: Fit) -> list[str]:
+    """Names of the latents by which components differ, other than their weights."""
+    rng = np.random.default_rng(0)
+    batch = probe_rows(fit.records, rng, (0, 1, 1))
+    first, second = (probe_point(fit.records, fit.families, rng) for _ in range(2))
+
+    def differences(point: Point) -> tuple[np.ndarray, ...]:
+        return tuple(np.diff(joint, axis=0) for joint in fit.probe.joint(batch, point))
+
+    return [
+        name
+        for name in fit.structure.in_likelihood
+        if not all(map(nearly_equal, differences(first), differences(first | {name: second[name]})))
+    ]
+
+
+def start_of_rounds(fit: Fit, sums: Method) -> PrivateStart | None:
+    """Separate components of one start: by a sketch where one can show them, else by sums."""
+    sketched = SketchedStart.recognised(fit.records)
+    if sketched:
+        return sketched.of_rounds(fit.settings.records_in_sums)
+    if any(map(fit.starts_distinct, fit.gaussian or _of_components(fit))):
+        return None  # the author's initial values separate the components
+    return PrivateStart(DEFAULTS.share_of_start, partial(_sums_before, fit, sums))
+
+
+def _sums_before(
+    fit: Fit, sums: Method, method: Method, begin: Callable[[Values], Any]
+) -> tuple[Method, Callable[[State], Any]]:
+    """Let closed-form updates find where another method begins."""
+
+    def begun(state: State) -> Any:
+        posterior = state.context.posterior
+        return begin({name: f.reference(posterior[name]) for name, f in fit.families.items()})
+
+    [release] = sums.releases
+    few = dataclasses.replace(
+        release, count=DEFAULTS.releases_of_start, share=DEFAULTS.share_of_start
+    )
+    return reported_as(sums._replace(releases=(few,)), method, begun), begun
+
+
+def _update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
+    """Average the statistics with step rho_t, then update every block in closed form."""
+    latest, variance = _restored(fit, state.context, noisy)
+    likelihood = state.likelihood.add(latest, variance, fit.settings.rate(state.t))
+    posterior = fit.structure.prior.coordinate_ascent(
+        fit.families, fit.within_bounds(likelihood), state.context.posterior
+    )
+    return State(state.t + 1, likelihood, context_at(fit, posterior))
+
+
+def _restored(fit: Fit, context: Context, noisy: Noisy) -> tuple[Posterior, Posterior]:
+    """Turn a released vector into natural parameters, and into the variances of their noise."""
+    sums = fit.layout.unpack(noisy.value / noisy.sample_rate)
+    sd = noisy.sd / noisy.sample_rate
+    latest, variance = fit.zeros(), fit.zeros()
+    for name, whitened in sums.items():
+        family, unit = fit.families[name], context.units[name]
+        at = family.reference(context.posterior[name])
+        latest[name] = family.restore(tuple(whitened), at, unit)
+        # restoring is linear: the noise of each parameter by itself, then the sum of the squares
+        alone = np.multiply.outer(np.eye(len(whitened)), np.full(fit.shape(name), sd))
+        restored = [family.restore(tuple(noise), at, unit) for noise in alone]
+        variance[name] = tuple(sum(x**2 for x in each) for each in zip(*restored, strict=True))
+    return latest, variance
+
+
+def context_at(fit: Fit, posterior: Posterior) -> Context:
+    """Take the units of the next release from a probe row that belongs to all components."""
+    batch = probe_rows(fit.records, np.random.default_rng(0), [1])
+    rules = rules_of(fit.families, posterior)
+    weights = [np.ones_like(x) for x in fit.probe.responsibilities(batch, rules)]
+    units = {name: np.ones(fit.shape(name)) for name in fit.structure.in_likelihood}
+    for name, family in fit.structure.in_likelihood.items():
+        if family is NORMAL:
+            _, precision = fit.probe.expected(name, batch, weights, posterior)
+            units[name] = np.maximum(np.abs(precision[0]), SMALLEST_UNIT)
+    return Context(posterior, units)
+
+
+def _noise_aware(
+    fit: Fit, state: State, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Draw every block, with the noise of the releases on the likelihood's part."""
+    posterior, (value, variance) = state.context.posterior, state.likelihood
+    bounded, values = fit.within_bounds(state.likelihood), {}
+    for name, family in fit.families.items():
+        prior = tuple(a - b for a, b in zip(posterior[name], bounded[name], strict=True))
+        values[name] = draw(family, NoisyBlock(prior, value[name], variance[name]), draws, rng)
+    return values

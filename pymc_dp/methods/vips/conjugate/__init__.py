@@ -1,1 +1,0 @@
-"""VIPS for conjugate models and finite mixtures of them."""

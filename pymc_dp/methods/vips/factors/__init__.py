@@ -1,1 +1,0 @@
-"""VIPS for factor models and belief networks."""

@@ -1,0 +1,619 @@
+"""VIPS for topic models: private latent Dirichlet allocation, in two forms.
+
+*Recognition.* The model is that of Blei, Ng and Jordan (2003), in section 4 of the VIPS paper.
+Fisher's identity makes a document's expected statistics derivatives of its log likelihood. If those
+are, at probe points, the derivatives of a multinomial whose probabilities are a mixture of topics,
+then the counts are the document itself, and no dense graph need run in a fit.
+
+*Documents behind the wall.* A document's statistics are a (topics, words) matrix that is zero
+outside its own words. Only the columns of those words are ever stored: entry by entry, one row of
+shares of topics each.
+
+*Topics from noisy counts.* Every topic shrinks towards the words' overall frequencies. Most of a
+vocabulary is rare: each of its counts is smaller than the noise, while their distribution can be
+estimated (empirical Bayes; Robbins 1956, Efron 2016). All of it is post-processing of released
+numbers.
+"""
+
+import dataclasses
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+import xarray as xr
+from pytensor.tensor.random.basic import DirichletRV
+from scipy.sparse import csr_matrix
+
+from pymc_dp.accounting.plan import ReleaseSpec
+from pymc_dp.methods.conjugate.blocks import at_point, conjugate_prior, dims_of, nearly_equal
+from pymc_dp.methods.conjugate.exponential import (
+    DIRICHLET,
+    NoisyBlock,
+    draw,
+    geometric_mean,
+    gradients,
+)
+from pymc_dp.methods.gaussian.averaging import NoisyAverage
+from pymc_dp.methods.method import TOPICS, VARIATIONAL_BAYES, Compiled, Method, beside
+from pymc_dp.methods.options import NotConjugateError
+from pymc_dp.model import Records
+from pymc_dp.model.graph_types import Tensor
+from pymc_dp.privacy.contribution import Batch, FactoredContribution
+from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.sampling.samplers import Full
+
+if TYPE_CHECKING:
+    from pymc_dp.methods.vips.vips import Settings
+
+
+class Schedule(NamedTuple):
+    """How a budget is spent."""
+
+    sample_rate: float
+    releases: int  # how often counts by topic are released
+    totals_share: float  # of the budget, for the words' totals
+    kappa: float  # releases are averaged with steps (tau0 + t)^-kappa
+
+
+class Defaults(NamedTuple):
+    """Public numbers, which options of the caller replace where there are any."""
+
+    # half the typical norm of a document's counts: only the proportions of words matter
+    clip_norm: float = 7.0
+    iterations: int = 20  # steps that fit the shares of a document's topics
+    all_records: Schedule = Schedule(1.0, 20, 0.3, 0.85)
+    batches: Schedule = Schedule(0.1, 50, 0.2, 0.7)
+    many_records: int = 20_000  # public number of records from which batches are the default
+
+    # gamma variables by which the topics differ at the start
+    start_shape: float = 10.0
+    absolute_start_shape: float = 100.0  # Hoffman et al. (2010), for the absolute form
+    absolute_start_scale: float = 0.01
+
+    # deconvolution of the words' totals, in standard deviations of their noise
+    certain: float = 8.0  # totals above this are taken as they are
+    grid: tuple[float, float, int] = (0.02, 10.0, 60)  # means of the others: least, largest, count
+    grid_steps: int = 100  # EM steps for the weights of the grid
+    least_mean: float = 1e-3
+
+    # shrinkage of topics towards the words' overall frequencies
+    frequent_share: float = 0.05  # of the vocabulary: sums over frequent words have little noise
+    fewest_frequent: int = 50
+    least_share: float = 1e-3  # of a topic among frequent words, times the number of topics
+    least_ratio: float = 0.02  # of a topic's count to the overall frequency
+    least_variance: float = 1e-3  # of these ratios
+
+
+DEFAULTS = Defaults()
+MOST_DRAWN = 2**26  # numbers in all posterior draws together: half a gigabyte
+# probe documents: the mean count of a word in each; one has no words
+TRIALS = (0.0, 0.3, 1.5, 40.0)
+# probabilities below count as zero: they explain no word, and counts over them stay finite
+TINY = 1e-200
+LEAST_DIVISOR = 1e-300
+# possible means of totals, in standard deviations of the noise
+GRID = np.append(0.0, np.geomspace(*DEFAULTS.grid))
+
+
+class TopicModel(NamedTuple):
+    """A model of documents as mixtures of topics."""
+
+    topics: str  # the shared latent: words' probabilities of every topic, (topics, words)
+    weights: str  # the local latent: topics' shares of every document, (documents, topics)
+    counts: str  # the data: how often every document has every word, (documents, words)
+    eta: np.ndarray  # shape (topics, words): prior concentration of the topics
+    alpha: np.ndarray  # shape (topics,): prior concentration of a document's shares
+
+
+def recognise(records: Records) -> TopicModel:
+    """Prove, at probe points, that a document is a multinomial draw from a mixture of topics."""
+    topics, weights, counts = _names(records)
+    rng = np.random.default_rng(0)
+    prior = conjugate_prior(records, {topics: DIRICHLET}, rng)
+    eta = prior.message(topics, {topics: (np.zeros(records.point[topics].shape),)})[0] + 1
+    alpha = _prior_of_weights(records, topics, weights, counts, rng)
+    if not ((eta > 0).all() and (alpha > 0).all()):
+        raise NotConjugateError("a Dirichlet prior has a concentration that is not above 0")
+    return TopicModel(topics, weights, counts, eta, alpha)
+
+
+def _names(records: Records) -> tuple[str, str, str]:
+    """Find topics, shares and counts by their priors and shapes alone."""
+    local, shared = list(records.local_latents), list(records.latents)
+    if len(local) != 1 or len(shared) != 1:
+        raise NotConjugateError(
+            "it needs one latent of single records, the shares of a document's topics, and one "
+            f"shared latent, the topics (there are {len(local)} and {len(shared)})"
+        )
+    [weights], [topics] = local, shared
+    if records.of_units:
+        raise NotConjugateError(f"`{weights}` belongs to units of several records")
+    for name in (topics, weights):
+        if not issubclass(records.distributions[name], DirichletRV):
+            raise NotConjugateError(f"`{name}` has a prior that is not Dirichlet")
+    return topics, weights, _counts_of_words(records, topics, weights)
+
+
+def _counts_of_words(records: Records, topics: str, weights: str) -> str:
+    """Find the one array of counts, of the shape that the two latents ask for."""
+    data = [name for name in records.batch.inputs if name != weights]
+    if len(data) != 1:
+        listed = ", ".join(f"`{name}`" for name in data)
+        raise NotConjugateError(
+            f"it reads {listed} of every document, and must read counts of words alone: give "
+            f"the concentration of `{weights}` by topic, and the documents by shape="
+        )
+    shape = records.point[topics].shape
+    expected = {weights: (None, shape[0]), data[0]: (None, shape[-1])}
+    if len(shape) != 2 or any(records.shapes[name] != asked for name, asked in expected.items()):
+        raise NotConjugateError(
+            f"`{topics}` (topics, words), `{weights}` (documents, topics) and the counts "
+            f"`{data[0]}` (documents, words) do not match"
+        )
+    return data[0]
+
+
+def _prior_of_weights(
+    records: Records, topics: str, weights: str, counts: str, rng: np.random.Generator
+) -> np.ndarray:
+    """Subtract a mixture's expected counts from the derivatives; the rest must be constant."""
+    joint: Tensor = records.batch.log_likelihood()
+    wrt = [records.batch.inputs[weights], records.latents[topics]]
+    slopes = at_point(records, records.batch, gradients(joint.sum(), wrt))
+    shape, dtype = records.point[topics].shape, records.batch.inputs[counts].type.dtype
+    remainders: list[np.ndarray] = []
+    for mean in TRIALS:
+        # neither sums to 1: the expected counts must hold as functions, not only on a simplex
+        theta, beta = rng.uniform(0.1, 0.9, (1, shape[0])) / shape[0], rng.uniform(0.1, 0.9, shape)
+        w = rng.poisson(mean, (1, shape[1]))
+        of_theta, of_beta = slopes({counts: w.astype(dtype), weights: theta}, {topics: beta})
+        ratio = w / (theta @ beta)
+        if not nearly_equal(beta * (theta.T * ratio), beta * of_beta):
+            raise NotConjugateError("the likelihood is not a multinomial over a mixture of topics")
+        remainders.append((theta * (of_theta - ratio @ beta.T))[0])
+    if not all(nearly_equal(remainders[0], other) for other in remainders):
+        raise NotConjugateError("the shares of a document's topics are not conjugate")
+    return remainders[0] + 1
+
+
+def is_near(records: Records) -> bool:
+    """Whether records have shares of their own."""
+    return any(issubclass(records.distributions[n], DirichletRV) for n in records.local_latents)
+
+
+def roles(records: Records, model: TopicModel) -> dict[str, str]:
+    """Say what each latent and each term is to the updates."""
+    terms = dict.fromkeys(records.term_names, "multinomial over a mixture of topics")
+    return {
+        model.topics: "topics, a Dirichlet block",
+        **terms,
+        model.weights: "shares of a document's topics, never released",
+    }
+
+
+def build(records: Records, model: TopicModel, settings: "Settings") -> Method:
+    """Build VIPS for a topic model.
+
+    **Privacy.** A release is a sum over documents of matrices (topics, words), each clipped in
+    its Frobenius norm, or of their vectors of counts, which take a fixed public share of the
+    budget as an unamplified release. The shares of a document's topics are fitted behind the wall
+    by a fixed number of steps, and never released.
+    """
+    name = settings.form or "shrunk"
+    form = FORMS[name]
+    counts = topic_counts(model, settings.iterations or DEFAULTS.iterations)
+    # documents are sparse, and no backend of PyTensor's is: NumPy and SciPy do the work
+    contributions = {"totals": word_counts(model), "topics": counts, "statistics": counts}
+    releases = form.releases(settings)
+    used = {release.name: contributions[release.name] for release in releases}
+    topic = dims_of(records, model.topics)[0]
+    return Method(
+        size=model.eta.size,
+        releases=releases,
+        compile=lambda backend: Compiled(
+            used, lambda state, query, noisy: state.update(settings, noisy)
+        ),
+        init=lambda rng: form.begin(model.eta, rng),
+        query=lambda state, rng: state.query(),
+        posterior=partial(_posterior, model),
+        noise_aware=beside(partial(_posterior, model), partial(_noise_aware, model)),
+        describe=partial(_describe, records, model),
+        trace=lambda state: {
+            # how the released words are spread over topics
+            "topic_share": ((topic,), normalised(state.mass()[None])[0])
+        },
+        settings={"form": name},
+        algorithms=(TOPICS if name == "shrunk" else VARIATIONAL_BAYES,),
+        defaults=(DEFAULTS,),
+    )
+
+
+class Released(NamedTuple):
+    """Noisy sums over documents."""
+
+    totals: np.ndarray  # shape (words,)
+    totals_sd: float  # standard deviation of the noise on each of them
+    # shape (topics, words): by topic, averaged over releases; raw, so they may be negative
+    counts: np.ndarray
+    counts_sd: float
+
+
+class _ShrunkForm(NamedTuple):
+    """Release totals once, then counts by topic; shrink the topics towards the totals.
+
+    The documents' shares are fitted at the topics' means: exp(E log) of a rare word, whose count is
+    uncertain here, would be too small.
+    """
+
+    eta: np.ndarray  # the prior's concentration, (topics, words)
+    t: int
+    totals: np.ndarray  # shape (words,)
+    totals_sd: float  # of their noise
+    counts: NoisyAverage[np.ndarray]  # by topic, (topics, words), with one variance
+    start: np.ndarray  # shape (topics, words): public random factors by which the topics differ
+
+    @classmethod
+    def begin(cls, eta: np.ndarray, rng: np.random.Generator) -> Self:
+        start = rng.gamma(DEFAULTS.start_shape, 1 / DEFAULTS.start_shape, eta.shape)
+        nothing = NoisyAverage(np.zeros(eta.shape), np.zeros(()))
+        return cls(eta, 0, np.zeros(eta.shape[1]), 0.0, nothing, start)
+
+    @staticmethod
+    def releases(settings: "Settings") -> tuple[ReleaseSpec, ...]:
+        """Split the budget; the noisier of the two releases is the one that has a share."""
+        topics, share = _counts_spec(settings), _schedule(settings).totals_share
+        topics = dataclasses.replace(topics, name="topics")
+        totals = dataclasses.replace(topics, name="totals", sampler=settings.sampling(1.0), count=1)
+        if share * topics.count * topics.sampler.rate**2 < 1 - share:
+            return dataclasses.replace(totals, share=share), topics
+        return totals, dataclasses.replace(topics, share=1 - share)
+
+    def query(self) -> Query:
+        return Query("topics", self._means()[0]) if self.t else Query("totals", None)
+
+    def update(self, settings: "Settings", noisy: Noisy) -> Self:
+        if not self.t:
+            return self._replace(t=1, totals=noisy.value, totals_sd=noisy.sd)
+        if settings.kappa is None:
+            settings = dataclasses.replace(settings, kappa=_schedule(settings).kappa)
+        rho = max(1 / self.t, settings.rate(self.t))
+        counts = self.counts.add(*_counts(noisy, self.eta.shape), rho)
+        return self._replace(t=self.t + 1, counts=counts)
+
+    def concentration(self) -> np.ndarray:
+        beta, mass = self._means()
+        return np.asarray(self.eta + mass[:, None] * beta)
+
+    def mass(self) -> np.ndarray:
+        return np.asarray(np.maximum(self.counts.value.sum(axis=1), 0.0))
+
+    def noise_variance(self) -> np.ndarray:
+        return shrunk(self._released()).variance
+
+    def details(self) -> dict[str, Any]:
+        return {
+            "noise_sd": ((), self._released().counts_sd),
+            "totals": ((1,), self.totals),
+            "totals_noise_sd": ((), self.totals_sd),
+        }
+
+    def _released(self) -> Released:
+        value, variance = self.counts
+        return Released(self.totals, self.totals_sd, value, float(variance) ** 0.5)
+
+    def _means(self) -> tuple[np.ndarray, np.ndarray]:
+        """Topics' words and masses; before counts by topic are released, all are nearly equal."""
+        if self.t > 1:
+            beta, mass, _ = shrunk(self._released())
+            return beta, mass
+        totals = denoised(self.totals, self.totals_sd)
+        mass = np.full(len(self.start), totals.sum() / len(self.start))
+        return normalised(totals * self.start), mass
+
+
+class _AbsoluteForm(NamedTuple):
+    """Release counts by topic; negative ones become 0 (the paper's algorithm).
+
+    Without noise and clipping it is stochastic variational Bayes (Hoffman et al. 2010).
+    """
+
+    eta: np.ndarray  # the prior's concentration, (topics, words)
+    t: int
+    average: NoisyAverage[np.ndarray]  # of concentrations, with one variance
+
+    @classmethod
+    def begin(cls, eta: np.ndarray, rng: np.random.Generator) -> Self:
+        shape, scale = DEFAULTS.absolute_start_shape, DEFAULTS.absolute_start_scale
+        return cls(eta, 0, NoisyAverage(rng.gamma(shape, scale, eta.shape), np.zeros(())))
+
+    @staticmethod
+    def releases(settings: "Settings") -> tuple[ReleaseSpec, ...]:
+        return (_counts_spec(settings),)
+
+    def query(self) -> Query:
+        return Query("statistics", geometric_mean(self.average.value))
+
+    def update(self, settings: "Settings", noisy: Noisy) -> Self:
+        counts, variance = _counts(noisy, self.eta.shape)
+        latest, rho = self.eta + np.maximum(counts, 0.0), settings.rate(self.t)
+        return self._replace(t=self.t + 1, average=self.average.add(latest, variance, rho))
+
+    def concentration(self) -> np.ndarray:
+        return self.average.value
+
+    def mass(self) -> np.ndarray:
+        return np.asarray(np.maximum((self.average.value - self.eta).sum(axis=1), 0.0))
+
+    def noise_variance(self) -> np.ndarray:
+        return np.full(self.eta.shape, self.average.variance)
+
+    def details(self) -> dict[str, Any]:
+        return {"noise_sd": ((), float(self.average.variance) ** 0.5)}
+
+
+# states of a fit, by the name of their form. Each says what to release and how the state follows
+# (releases, query, update), and what the Dirichlet posterior is: its concentration, the released
+# counts of words by topic (mass), what noise leaves unknown about the concentration, and
+# {name: (axes of (topic, word), value)} of what else stands in a result (details).
+FORMS: dict[str, type[_ShrunkForm] | type[_AbsoluteForm]] = {
+    "shrunk": _ShrunkForm,
+    "absolute": _AbsoluteForm,
+}
+_State = _ShrunkForm | _AbsoluteForm
+
+
+def _counts(noisy: Noisy, shape: tuple[int, ...]) -> tuple[np.ndarray, Any]:
+    """Estimate the counts of all documents by topic; return also the variance of the noise."""
+    return noisy.value.reshape(shape) / noisy.sample_rate, (noisy.sd / noisy.sample_rate) ** 2
+
+
+def _schedule(settings: "Settings") -> Schedule:
+    """Choose by the caller's sample rate, else by the public number of records."""
+    if settings.sample_rate is not None:
+        return DEFAULTS.batches if settings.sample_rate < 1 else DEFAULTS.all_records
+    many = (settings.num_records or 0) >= DEFAULTS.many_records
+    return DEFAULTS.batches if many and settings.sampling is not Full else DEFAULTS.all_records
+
+
+def _counts_spec(settings: "Settings") -> ReleaseSpec:
+    schedule = _schedule(settings)
+    return settings.release_spec(schedule.releases, DEFAULTS.clip_norm, schedule.sample_rate)
+
+
+def _posterior(
+    model: TopicModel, state: _State, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Draw topics, and fewer where they would not fit in memory: the budget is already spent."""
+    eta = (state.concentration() - 1,)
+    return {model.topics: DIRICHLET.sample(eta, _most_draws(model, draws), rng)}
+
+
+def _noise_aware(
+    model: TopicModel, state: _State, draws: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    counts = state.concentration() - model.eta
+    block = NoisyBlock((model.eta - 1,), (counts,), (state.noise_variance(),))
+    return {model.topics: draw(DIRICHLET, block, _most_draws(model, draws), rng)}
+
+
+def _most_draws(model: TopicModel, draws: int) -> int:
+    return max(1, min(draws, MOST_DRAWN // model.eta.size))
+
+
+def _describe(records: Records, model: TopicModel, state: _State) -> xr.Dataset:
+    dims = dims_of(records, model.topics)
+    variables = {
+        "concentration": (dims, state.concentration()),
+        "document_concentration": (dims[:1], model.alpha),
+    }
+    for name, (axes, value) in state.details().items():
+        variables[name] = (tuple(dims[axis] for axis in axes), value)
+    coords = {dim: values for dim, values in records.outputs.coords.items() if dim in dims}
+    return xr.Dataset(variables, coords)
+
+
+class Documents(NamedTuple):
+    """Counts of words, for the words that occur."""
+
+    starts: np.ndarray  # shape (documents + 1,): where every document's entries start
+    words: np.ndarray  # shape (entries,)
+    counts: np.ndarray  # shape (entries,)
+    # shape (documents,): whether all counts of a document are whole and not negative; else it has
+    # no entries
+    good: np.ndarray
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The document of every entry."""
+        return np.repeat(np.arange(len(self.good)), np.diff(self.starts))
+
+    def by_document(self, values: np.ndarray) -> np.ndarray:
+        """Sum one number an entry over every document."""
+        return np.bincount(self.rows, values, len(self.good))
+
+    def matrix(self, values: np.ndarray, words: int) -> csr_matrix:
+        """Put one number an entry into a sparse (documents, words) matrix."""
+        return csr_matrix((values, self.words, self.starts), (len(self.good), words))
+
+
+class Explained(NamedTuple):
+    """Documents with their posterior over topics, given the topics' words."""
+
+    documents: Documents
+    gamma: np.ndarray  # shape (documents, topics): posterior concentration of a document's shares
+    # shape (entries, topics): the share of every topic in every entry; rows sum to 1, or to 0
+    # where no topic explains it
+    shares: np.ndarray
+
+
+def topic_counts(model: TopicModel, iterations: int) -> FactoredContribution:
+    """Contribute a document's expected counts of words by topic; the context is `beta`.
+
+    Norms and sum read the same shares, so a record's norm is that of what it adds. A document
+    that is not made of counts has no finite norm and is dropped by the wall; an empty one adds 0.
+    """
+    topics, words = model.eta.shape
+
+    def prepare(batch: Batch, beta: np.ndarray) -> Explained:
+        return explain(read_documents(batch[model.counts]), beta, model.alpha, iterations)
+
+    def norms(at: Explained, beta: np.ndarray) -> np.ndarray:
+        return _norms(at.documents, at.documents.counts**2 * np.vecdot(at.shares, at.shares))
+
+    def weighted_sum(at: Explained, beta: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        documents, entries = at.documents, len(at.shares)
+        values = weights[documents.rows] * documents.counts
+        gather = csr_matrix((values, documents.words, np.arange(entries + 1)), (entries, words))
+        counts: np.ndarray = gather.T @ at.shares
+        return counts.T.ravel()
+
+    return FactoredContribution(topics * words, width(topics, words), norms, weighted_sum, prepare)
+
+
+def word_counts(model: TopicModel) -> FactoredContribution:
+    """Contribute a document's counts of words, whatever the topics."""
+    words = model.eta.shape[1]
+
+    def weighted_sum(at: Documents, context: None, weights: np.ndarray) -> np.ndarray:
+        return np.bincount(at.words, weights[at.rows] * at.counts, words)
+
+    return FactoredContribution(
+        words,
+        width(0, words),
+        norms=lambda at, context: _norms(at, at.counts**2),
+        weighted_sum=weighted_sum,
+        prepare=lambda batch, context: read_documents(batch[model.counts]),
+    )
+
+
+def read_documents(dense: np.ndarray) -> Documents:
+    """Keep the words that occur; drop the words of documents that are not counts."""
+    good = (dense >= 0).all(axis=1)
+    if dense.dtype.kind == "f":
+        good &= np.isfinite(dense).all(axis=1) & (dense == np.floor(dense)).all(axis=1)
+    if not good.all():
+        dense = np.where(good[:, None], dense, 0)
+    rows, words = np.divmod(np.flatnonzero(dense), dense.shape[1])
+    starts = np.searchsorted(rows, np.arange(len(dense) + 1))
+    return Documents(starts, words, dense[rows, words].astype("float64"), good)
+
+
+def explain(
+    documents: Documents, beta: np.ndarray, alpha: np.ndarray, iterations: int
+) -> Explained:
+    """E-step: fit every document's shares by a fixed number of steps (Blei et al., figure 6).
+
+    ``beta``, shape (topics, words), holds probabilities or exp(E log) of them; ``alpha`` has shape
+    (topics,).
+    """
+    beta = np.ascontiguousarray(beta.T)
+    at, length = beta[documents.words], np.diff(documents.starts)
+    gamma = alpha + documents.by_document(documents.counts)[:, None] / len(alpha)
+    for _ in range(iterations):
+        theta = geometric_mean(gamma)
+        p = np.vecdot(np.repeat(theta, length, axis=0), at)
+        ratio = documents.matrix(documents.counts / np.maximum(p, TINY), len(beta))
+        gamma = alpha + theta * (ratio @ beta)
+    joint = np.repeat(geometric_mean(gamma), length, axis=0) * at
+    shares = joint / np.maximum(joint.sum(axis=1, keepdims=True), TINY)
+    return Explained(documents, gamma, shares)
+
+
+def width(topics: int, words: int) -> int:
+    """Numbers that a document of a quarter of the vocabulary takes beside its dense row."""
+    return words * (2 + topics // 4)
+
+
+def _norms(documents: Documents, squares: np.ndarray) -> np.ndarray:
+    """Norms of documents from the squared norms of their entries, which are far from underflow."""
+    return np.where(documents.good, np.sqrt(documents.by_document(squares)), np.nan)
+
+
+class Shrunk(NamedTuple):
+    """Estimated topics."""
+
+    beta: np.ndarray  # shape (topics, words): topics' words; each topic sums to 1
+    mass: np.ndarray  # shape (topics,)
+    variance: np.ndarray  # shape (topics, words): of the counts, given what was released
+
+
+def shrunk(released: Released) -> Shrunk:
+    """Estimate topics and their masses from released sums."""
+    overall = _overall(released)
+    frequent = _frequent(overall)
+    share = released.counts[:, frequent].sum(axis=1) / max(
+        overall[frequent].sum(), DEFAULTS.least_mean
+    )
+    expected = np.outer(np.maximum(share, DEFAULTS.least_share / len(share)), overall)
+    slope = _slope(released.counts, expected, released.counts_sd)
+    counts = expected * np.maximum(1 + slope * (released.counts - expected), DEFAULTS.least_ratio)
+    of_all = counts.sum(axis=0)
+    shares = np.divide(counts, of_all, out=np.zeros_like(counts), where=of_all > 0)
+    variance = released.counts_sd**2 * slope * expected
+    return Shrunk(normalised(overall * shares), counts.sum(axis=1), variance)
+
+
+def _overall(released: Released) -> np.ndarray:
+    """Pool the totals with the topics' sums: both estimate a word's frequency, up to a scale."""
+    overall = denoised(released.totals, released.totals_sd)
+    if released.totals_sd == 0 or released.counts_sd == 0:
+        return overall
+    frequent = _frequent(overall)
+    sums = released.counts.sum(axis=0)
+    scale = max(sums[frequent].sum() / overall[frequent].sum(), 0.0)
+    of_totals = released.totals_sd**-2
+    of_sums = scale / (len(released.counts) * released.counts_sd**2)
+    precision = of_totals + scale * of_sums
+    pooled = (of_totals * released.totals + of_sums * sums) / precision
+    return denoised(pooled, precision**-0.5)
+
+
+def denoised(noisy: np.ndarray, sd: float) -> np.ndarray:
+    """Posterior means of non-negative numbers, under the prior that fits all of them best.
+
+    ``noisy``, shape (words,), are the numbers plus Gaussian noise of standard deviation ``sd``.
+
+    >>> denoised(np.array([100.0, 40.0, 0.4, -0.3, 0.2]), sd=1.0).round(1)
+    array([100. ,  40. ,   0.1,   0.1,   0.1])
+    """
+    if sd == 0:
+        return noisy.clip(min=0.0)
+    mean = noisy.astype("float64")
+    uncertain = noisy < DEFAULTS.certain * sd
+    distance = (noisy[uncertain, None] / sd - GRID) ** 2 / 2
+    likelihood = np.exp(distance.min(axis=1, initial=np.inf, keepdims=True) - distance)
+    weights = np.full(GRID.size, 1 / GRID.size)
+    for _ in range(DEFAULTS.grid_steps if uncertain.any() else 0):
+        weights = weights * (likelihood.T @ (1 / (likelihood @ weights))) / len(likelihood)
+    mean[uncertain] = sd * (likelihood @ (weights * GRID)) / (likelihood @ weights)
+    return mean.clip(min=DEFAULTS.least_mean * sd)
+
+
+def _frequent(overall: np.ndarray) -> np.ndarray:
+    count = min(
+        max(DEFAULTS.fewest_frequent, int(DEFAULTS.frequent_share * overall.size)), overall.size
+    )
+    return np.asarray(overall >= np.partition(overall, -count)[-count])
+
+
+def _slope(counts: np.ndarray, expected: np.ndarray, sd: float) -> np.ndarray:
+    """How far counts move the posterior means of their ratios to what is expected."""
+    # ratios vary around 1 with one variance, which is estimated by moments, from the entries above
+    # half a standard deviation of the noise
+    large = (expected > sd / 2) & (expected > 0)
+    noise, square = sd**2, expected[large] ** 2
+    weight = square / (square + noise) ** 2
+    excess = (counts[large] - expected[large]) ** 2 - noise
+    total = (weight * square).sum()
+    variance = max((weight * excess).sum() / total if large.any() else 0.0, DEFAULTS.least_variance)
+    return np.asarray(
+        variance * expected / np.maximum(variance * expected**2 + noise, LEAST_DIVISOR)
+    )
+
+
+def normalised(counts: np.ndarray) -> np.ndarray:
+    """Make every row sum to 1; a row of zeros becomes even."""
+    total = counts.sum(axis=1, keepdims=True)
+    even = np.full_like(counts, 1 / counts.shape[1])
+    np.divide(counts, total, out=even, where=total > 0)
+    return even

@@ -1,1 +1,0 @@
-"""VIPS for topic models."""

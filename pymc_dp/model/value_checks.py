@@ -28,6 +28,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
+from pytensor.tensor.random.basic import MultinomialRV
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.sparse import csr_matrix, issparse, vstack
@@ -430,7 +431,9 @@ def check_outcomes_read(split: Split, columns: Columns) -> None:
 
 def _read(graphs: list[AnyVariable], columns: Columns) -> list[str]:
     sizes = {v for v in ancestors(graphs) if isinstance(v.owner_op, Shape | Shape_i)}
-    read = ancestors(graphs, sizes)  # a size is no value: observed=pm.Data(...) has that of its own
+    totals = {v.owner.inputs[2] for v in graphs if isinstance(v.owner_op, MultinomialRV)}
+    # a size is no value: observed=pm.Data(...) has that of its own; nor is a total of counts
+    read = ancestors(graphs, sizes | totals)
     return sorted({str(v.name) for v in read if isinstance(v, SharedVariable)} & columns.keys())
 
 

@@ -15,7 +15,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.link.jax.linker import JAXLinker
 
 from pymc_dp.compiling.same_graph import graph_key, rewritten_once
-from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.graphs import AnyVariable
 from pymc_dp.model.modes import PYTHON, without_c
 
 

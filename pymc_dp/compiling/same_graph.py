@@ -18,8 +18,7 @@ from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.blockwise import Blockwise
 
-from pymc_dp.model.graph_types import AnyVariable
-from pymc_dp.model.graphs import attributes, unproved_in
+from pymc_dp.model.graphs import AnyVariable, attributes, unproved_in
 
 MOST_KEPT = 1024  # graphs of some tens of kilobytes each
 LARGEST_CONSTANT = 10_000  # numbers

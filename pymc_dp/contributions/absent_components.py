@@ -13,7 +13,7 @@ from pytensor.tensor.special import LogAddExp, LogSumExp
 
 from pymc_dp.model import Records
 from pymc_dp.model.batch import RecordGraph, rebuilt
-from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
+from pymc_dp.model.graphs import AnyVariable, Node, Tensor, pt
 
 
 def with_absent_components(records: Records) -> Records:

@@ -27,7 +27,7 @@ from pymc_dp.contributions.frontier import (
 from pymc_dp.contributions.ghost import edges_of, is_itself, pulled_back, rows_of
 from pymc_dp.contributions.gradients import checked
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
+from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 
 # beyond so many latents the diagonal of curvatures is released alone, and the trace of products of
 # weighted scores, and no more coordinates are integrated out; scores are formed fast then, and more

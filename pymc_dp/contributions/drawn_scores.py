@@ -37,7 +37,7 @@ from pymc_dp.contributions.outcomes import (
     drawn_name,
 )
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import pt
+from pymc_dp.model.graphs import pt
 from pymc_dp.privacy.contribution import OWNER, Batch
 from pymc_dp.tables.weights import SurveyWeights
 

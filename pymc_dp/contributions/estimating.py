@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.channels import Place
-from pymc_dp.model.graph_types import Tensor, pt
+from pymc_dp.model.graphs import Tensor, pt
 
 SHIFTS = "shifts of predictors"
 # for so many predictors of a record scores are averaged over q; those of more are taken at m

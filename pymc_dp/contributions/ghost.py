@@ -11,7 +11,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 
 from pymc_dp.contributions.frontier import Edge, Product, by_row, cut_frontier
 from pymc_dp.model.batch import RecordGraph
-from pymc_dp.model.graph_types import Tensor, pt
+from pymc_dp.model.graphs import Tensor, pt
 from pymc_dp.model.modes import sum_over_records
 from pymc_dp.privacy.norms import graph_norms
 

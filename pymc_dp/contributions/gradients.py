@@ -17,7 +17,7 @@ from pymc_dp.contributions.local_latents import (
     with_shares,
 )
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import Tensor, pt
+from pymc_dp.model.graphs import Tensor, pt
 from pymc_dp.privacy.contribution import Batch, Contribution, FactoredContribution, RowContribution
 from pymc_dp.privacy.norms import row_norms
 

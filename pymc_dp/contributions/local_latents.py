@@ -17,7 +17,7 @@ import numpy as np
 from pymc_dp.contributions.modes import Density, find_modes
 from pymc_dp.model import Records
 from pymc_dp.model.batch import RecordGraph
-from pymc_dp.model.graph_types import Tensor, pt
+from pymc_dp.model.graphs import Tensor, pt
 from pymc_dp.privacy.contribution import OWNER, Batch
 
 MOST_LATENTS = 5

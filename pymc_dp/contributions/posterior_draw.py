@@ -15,7 +15,7 @@ from pymc_dp.accounting.plan import Mechanism, Release
 from pymc_dp.contributions.gradients import checked, on_batch
 from pymc_dp.errors import ReleaseError
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import pt
+from pymc_dp.model.graphs import pt
 from pymc_dp.privacy.contribution import Batch
 from pymc_dp.privacy.noise import NORM_MARGIN, SecretRandom
 from pymc_dp.privacy.private_data import Partition

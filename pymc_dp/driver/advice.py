@@ -28,8 +28,15 @@ from pymc_dp.accounting.plan import unit_label
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt, stored_value
-from pymc_dp.model.graphs import all_variables, tensor_constants
+from pymc_dp.model.graphs import (
+    AnyVariable,
+    Node,
+    Tensor,
+    all_variables,
+    pt,
+    stored_value,
+    tensor_constants,
+)
 from pymc_dp.model.modes import as_written
 from pymc_dp.model.split import simplify
 from pymc_dp.privacy.contribution import rows_along

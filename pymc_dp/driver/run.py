@@ -40,7 +40,7 @@ from pymc_dp.ledger.file import locked
 from pymc_dp.ledger.ledger import Booking, Ledger
 from pymc_dp.methods.method import Compiled, Method, in_words
 from pymc_dp.model import PrivateData, Records
-from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.graphs import AnyVariable
 from pymc_dp.privacy.contribution import (
     Contribution,
     Contributions,

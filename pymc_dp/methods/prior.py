@@ -18,7 +18,7 @@ from pymc_dp.compiling import same_graph
 from pymc_dp.compiling.compile import function
 from pymc_dp.methods.conjugate.exponential import flat_gradient
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import AnyVariable, pt
+from pymc_dp.model.graphs import AnyVariable, pt
 from pymc_dp.model.modes import PYTHON, without_c
 
 STEP = 1e-4  # the step of central differences where the prior is smooth

@@ -33,8 +33,7 @@ from pytensor.tensor.subtensor import (
 )
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.graph_types import AnyVariable, Node
-from pymc_dp.model.graphs import SPECS, is_listed, layers
+from pymc_dp.model.graphs import SPECS, AnyVariable, Node, is_listed, layers
 
 
 class SameLength(NamedTuple):

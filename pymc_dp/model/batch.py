@@ -53,7 +53,7 @@ from pymc_dp.model.axis import (
     gather_layout,
     refuse_mixing,
 )
-from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt, stored_value
+from pymc_dp.model.graphs import AnyVariable, Node, Tensor, pt, stored_value
 from pymc_dp.model.split import (
     KEPT_WHOLE,
     Split,

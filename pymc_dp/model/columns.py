@@ -19,7 +19,7 @@ from scipy.sparse import issparse
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.axis import CENSORED, RecordAxes
 from pymc_dp.model.batch import batch_dtype
-from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.graphs import AnyVariable
 from pymc_dp.model.harden import DataLeaf, HardenedModel
 from pymc_dp.model.split import is_entry_of_unit, without_lengths
 from pymc_dp.privacy.partitions import in_partitions

@@ -1,7 +1,8 @@
-"""The graphs of PyTensor: the walk that all checks share, and which operations a proof covers.
+"""PyTensor graphs: their types, the walk that all checks share, and what a proof covers.
 
-First the walk: through a graph, and through the graphs inside its operations. Then the list: a
-proof covers the operations of PyTensor and PyMC that compute from their inputs alone.
+First the types for annotations, with the functions that PyTensor does not annotate. Then the walk:
+through a graph, and through the graphs inside its operations. Last the list: a proof covers the
+operations of PyTensor and PyMC that compute from their inputs alone.
 
 An operation is a Python object. One that wraps a Python function, or keeps an array as an
 attribute, may compute with data that stand nowhere in the graph, and no walk through the graph
@@ -26,8 +27,10 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.scalar.basic as ps
+import pytensor.tensor
 from pymc.distributions.custom import CustomSymbolicDistRV
 from pymc.logprob.transforms import Transform
+from pytensor.compile import sharedvalue
 from pytensor.compile.builders import OpFromGraph, SymbolicOp
 from pytensor.graph.basic import Apply, Constant, FrozenApply, NominalVariable, Variable
 from pytensor.graph.fg import FrozenFunctionGraph
@@ -42,7 +45,12 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.utils import import_func_from_string
 
-from pymc_dp.model.graph_types import AnyVariable
+AnyVariable = Variable[Any, Any]
+Node = Apply[Any]
+# a tensor that is computed with: PyTensor annotates neither its methods nor its operators
+Tensor = Any
+pt: Any = pytensor.tensor  # most of its functions are not annotated either
+shared: Any = sharedvalue.shared
 
 CHANGED = "changed "
 # what PyMC's class for a distribution that an author composes may have of its own
@@ -70,6 +78,11 @@ OF_VARIABLES = {"type", "tag", "name", "auto_name", "owner", "index", "id", "dat
 OF_VARIABLES |= {"_unique_value", "_default_update", "__reduce_ex__", "str_repr", "_repr_latex_"}
 NOTES = {"trace", "observations", "transform", "used", "imported_by", "removed_by"}
 NOTES |= {"lower_triangular", "upper_triangular"}
+
+
+def stored_value(variable: Tensor) -> Any:
+    """Return the value of a shared variable, not a copy of it."""
+    return variable.get_value(borrow=True)
 
 
 def layers(op: Op) -> Iterator[Op]:

@@ -41,7 +41,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt, shared, stored_value
+from pymc_dp.model.graphs import AnyVariable, Node, Tensor, pt, shared, stored_value
 
 MASK = "missing in "
 SYMBOLS = {"Add": "+", "Sub": "-", "Mul": "*", "True_div": "/", "Pow": "**"}

@@ -35,7 +35,7 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
-from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
+from pymc_dp.model.graphs import AnyVariable, Node, Tensor, pt
 from pymc_dp.privacy.norms import product
 
 MOST_OPERANDS = 16  # NumPy's ufuncs take at most 32 operands
@@ -165,7 +165,7 @@ class UfuncLinker(PerformLinker):
     """PyTensor's Python linker, which calls ufuncs directly and gives no warnings of their numbers.
 
     What it computes for a record does not depend on other records, to the last bit, as far as
-    products of matrices do not (`row_products`).
+    products of matrices do not (`RowProduct`).
     """
 
     def make_all(self, *args: Any, **settings: Any) -> Any:

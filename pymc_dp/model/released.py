@@ -27,8 +27,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_dp.model.axis import RecordAxes
-from pymc_dp.model.graph_types import AnyVariable, Node
-from pymc_dp.model.graphs import inner_variables, layers, tensor_constants
+from pymc_dp.model.graphs import AnyVariable, Node, inner_variables, layers, tensor_constants
 from pymc_dp.model.harden import DataLeaf, is_size, is_structural, side_of_triangle
 from pymc_dp.model.split import KEPT_WHOLE, Dims, Split, without_lengths
 

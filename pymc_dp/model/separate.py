@@ -36,10 +36,10 @@ from pymc_dp.model.columns import (
     refuse_unequal,
     without_unit,
 )
-from pymc_dp.model.graph_types import AnyVariable
 from pymc_dp.model.graphs import (
     CHANGED,
     LISTED,
+    AnyVariable,
     all_variables,
     operations,
     tensor_constants,

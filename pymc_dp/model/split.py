@@ -43,7 +43,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
 
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.axis import RecordAxes, find_record_axes, gather_layout
-from pymc_dp.model.graph_types import AnyVariable, Tensor, pt, stored_value
+from pymc_dp.model.graphs import AnyVariable, Tensor, pt, stored_value
 from pymc_dp.model.harden import DataLeaf, HardenedModel, is_structural
 from pymc_dp.model.modes import as_written, without_c
 

@@ -37,8 +37,7 @@ from pymc_dp.accounting.plan import unit_label
 from pymc_dp.errors import NotSeparableError, PosteriorWarning, PrivacyWarning
 from pymc_dp.model.axis import counted_rows, gather_layout
 from pymc_dp.model.batch import before_casts
-from pymc_dp.model.graph_types import AnyVariable, Node
-from pymc_dp.model.graphs import tensor_constants
+from pymc_dp.model.graphs import AnyVariable, Node, tensor_constants
 from pymc_dp.model.harden import is_structural
 from pymc_dp.model.modes import PYTHON
 from pymc_dp.model.split import Split, simplify

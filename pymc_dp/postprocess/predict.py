@@ -33,8 +33,7 @@ from pymc_dp.errors import PrivacyWarning
 from pymc_dp.model.axis import RecordAxes, index_arrays
 from pymc_dp.model.batch import remake
 from pymc_dp.model.columns import column
-from pymc_dp.model.graph_types import AnyVariable, Tensor
-from pymc_dp.model.graphs import unproved_in
+from pymc_dp.model.graphs import AnyVariable, Tensor, unproved_in
 from pymc_dp.model.harden import HardenedModel, harden
 from pymc_dp.model.modes import PYTHON, without_c
 from pymc_dp.model.released import Known, is_formula

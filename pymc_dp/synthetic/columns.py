@@ -20,7 +20,7 @@ from pymc_dp.calibration.budget import Budget
 from pymc_dp.driver.explain import WHILE_RUNNING, calibrate
 from pymc_dp.driver.explain import epsilon as epsilon_of
 from pymc_dp.driver.fit import fit, set_up
-from pymc_dp.model.graph_types import Tensor, pt
+from pymc_dp.model.graphs import Tensor, pt
 from pymc_dp.synthetic.synthesize import SETS, synthesize
 
 Kind = Literal["number", "count", "yes_no", "ordered", "categories", "waiting_time"]

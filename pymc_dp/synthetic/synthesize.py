@@ -22,7 +22,7 @@ from pymc_dp.accounting.plan import check_count
 from pymc_dp.driver.fit import model_in_use
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.model.batch import before_casts, rebuilt
-from pymc_dp.model.graph_types import AnyVariable, pt
+from pymc_dp.model.graphs import AnyVariable, pt
 from pymc_dp.model.harden import HardenedModel, harden, is_structural
 from pymc_dp.model.split import declare_public, named_dims, simplify
 from pymc_dp.postprocess.predict import (

@@ -40,7 +40,7 @@ from pymc_dp.accounting.plan import unit_label
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
 from pymc_dp.model.axis import index_arrays
-from pymc_dp.model.graph_types import AnyVariable, Tensor, pt, stored_value
+from pymc_dp.model.graphs import AnyVariable, Tensor, pt, stored_value
 from pymc_dp.model.harden import harden
 from pymc_dp.model.modes import PYTHON, as_written, without_c
 from pymc_dp.model.value_checks import SMALL_GROUP

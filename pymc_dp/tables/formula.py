@@ -41,7 +41,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.errors import NotSeparableError, PrivacyWarning
-from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, shared, stored_value
+from pymc_dp.model.graphs import AnyVariable, Node, Tensor, shared, stored_value
 from pymc_dp.model.harden import copied
 from pymc_dp.tables.given import refuse_given
 

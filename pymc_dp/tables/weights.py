@@ -21,7 +21,7 @@ from pytensor.tensor.elemwise import Elemwise
 from scipy.sparse import issparse
 
 from pymc_dp.model.columns import as_array, is_length_of, private_column, readers
-from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.graphs import AnyVariable
 from pymc_dp.privacy.private_data import Column
 from pymc_dp.privacy.units import Blocks
 from pymc_dp.tables.formula import changed_copy

@@ -16,7 +16,7 @@ from pymc_dp.contributions.consistent_clipping import lengths
 from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.driver.fit import set_up
-from pymc_dp.model.graph_types import pt
+from pymc_dp.model.graphs import pt
 from pymc_dp.model.modes import sum_over_records
 from pymc_dp.privacy.clipping import SumsByUnit
 from pymc_dp.privacy.contribution import RowContribution, unit_vector

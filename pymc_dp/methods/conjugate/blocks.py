@@ -46,7 +46,7 @@ from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.methods.prior import made_once
 from pymc_dp.model import Records
 from pymc_dp.model.batch import RecordGraph
-from pymc_dp.model.graph_types import AnyVariable, Tensor
+from pymc_dp.model.graphs import AnyVariable, Tensor
 from pymc_dp.model.modes import as_written, without_c
 from pymc_dp.model.split import named_dims
 from pymc_dp.privacy.contribution import Batch

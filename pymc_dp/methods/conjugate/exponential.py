@@ -13,7 +13,7 @@ import numpy as np
 from pytensor.gradient import grad
 from scipy.special import digamma, kve, softmax
 
-from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
+from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 
 Natural = tuple[np.ndarray, ...]
 

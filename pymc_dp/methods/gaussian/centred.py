@@ -16,7 +16,7 @@ from pymc_dp.compiling.compile import function
 from pymc_dp.methods.gaussian.groups import Groups, after
 from pymc_dp.methods.prior import at_draws
 from pymc_dp.model.batch import rebuilt
-from pymc_dp.model.graph_types import AnyVariable, Node, Tensor
+from pymc_dp.model.graphs import AnyVariable, Node, Tensor
 from pymc_dp.model.separate import Records
 
 

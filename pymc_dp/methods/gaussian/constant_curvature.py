@@ -10,7 +10,7 @@ from pymc_dp.methods.gaussian.only_outcome import only_outcome
 from pymc_dp.methods.gaussian.outcome_scale import NORMAL
 from pymc_dp.model import Records
 from pymc_dp.model.batch import is_draw
-from pymc_dp.model.graph_types import AnyVariable, Node, pt
+from pymc_dp.model.graphs import AnyVariable, Node, pt
 
 
 def constant_latents(records: Records) -> np.ndarray:

@@ -13,7 +13,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.model.batch import remake
-from pymc_dp.model.graph_types import AnyVariable, Node, Tensor, pt
+from pymc_dp.model.graphs import AnyVariable, Node, Tensor, pt
 
 
 class Step(NamedTuple):

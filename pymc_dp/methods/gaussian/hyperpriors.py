@@ -25,7 +25,7 @@ from pymc_dp.methods.gaussian.normal_latents import integrated
 from pymc_dp.methods.method import Both, Draws
 from pymc_dp.methods.prior import finite_draws
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import AnyVariable
+from pymc_dp.model.graphs import AnyVariable
 
 
 @dataclass(frozen=True, eq=False)

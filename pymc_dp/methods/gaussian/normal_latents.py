@@ -11,7 +11,7 @@ from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.methods.gaussian.integrated import Entries, Integrated, differ
 from pymc_dp.methods.prior import with_identities
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
+from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 
 LogPrior = Callable[[np.ndarray], np.ndarray]  # points, (n, size) -> (n,)
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from pymc_dp.model import Records
 from pymc_dp.model.batch import Outcomes
-from pymc_dp.model.graph_types import AnyVariable, Node
+from pymc_dp.model.graphs import AnyVariable, Node
 
 
 class OnlyOutcome(NamedTuple):

@@ -24,7 +24,7 @@ from pymc_dp.methods.gaussian.expected_scores import made_up_outcomes
 from pymc_dp.methods.gaussian.normal_latents import Graphs, cut_points, log_prior_of
 from pymc_dp.methods.gaussian.state import Reported, State
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import Tensor, pt
+from pymc_dp.model.graphs import Tensor, pt
 from pymc_dp.privacy.contribution import Batch, rows_along, unit_vector, with_draws
 
 ROWS = 1500  # of made-up records, whether outcomes are few or many

@@ -20,7 +20,7 @@ from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.methods.gaussian.latent_scales import sums_of_three, visible_sum
 from pymc_dp.methods.gaussian.only_outcome import only_outcome
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import AnyVariable, pt
+from pymc_dp.model.graphs import AnyVariable, pt
 
 # in others the scale goes with the shape of the tails, and residuals are not squared
 NORMAL = (NormalRV, LogNormalRV)

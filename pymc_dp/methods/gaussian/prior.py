@@ -27,7 +27,7 @@ from pymc_dp.methods.conjugate.exponential import (
 )
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import Tensor
+from pymc_dp.model.graphs import Tensor
 
 # Gamma densities of precisions; of one over a latent that is a variance
 Gammas = dict[str, Natural]

@@ -8,7 +8,7 @@ from pymc.distributions.transforms import Transform, log, logodds, simplex
 
 from pymc_dp.methods.method import Method
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import pt
+from pymc_dp.model.graphs import pt
 from pymc_dp.model.modes import AS_WRITTEN
 
 # {name of a latent: its value, on its own scale}

@@ -19,7 +19,7 @@ from pymc_dp.contributions.drawn_scores import DrawnScores
 from pymc_dp.methods.gaussian.belief import Curvature, symmetric
 from pymc_dp.methods.gaussian.defaults import DEFAULTS
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import AnyVariable, Node
+from pymc_dp.model.graphs import AnyVariable, Node
 from pymc_dp.privacy.contribution import Batch
 
 # what does not bring values together, and has no thresholds

@@ -35,7 +35,7 @@ from pymc_dp.methods.conjugate.exponential import (
 )
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
+from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch
 
 GAUSSIAN, LOGISTIC, PROBIT, OTHER = "Gaussian", "logistic", "probit", "other"

@@ -35,7 +35,7 @@ from pymc_dp.methods.method import Doubt, Kind, quoted
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.methods.prior import prior_curvature
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import AnyVariable, Tensor
+from pymc_dp.model.graphs import AnyVariable, Tensor
 from pymc_dp.privacy.contribution import Batch
 
 PROBE_COUNTS = (0, 1, 1)  # the whole numbers of probe rows at which components are compared

@@ -42,7 +42,7 @@ from pymc_dp.methods.mixture.model import is_near as is_near_mixture
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.batch import remake
-from pymc_dp.model.graph_types import AnyVariable, Node, Tensor
+from pymc_dp.model.graphs import AnyVariable, Node, Tensor
 from pymc_dp.model.split import number_in
 
 

@@ -44,7 +44,7 @@ from pymc_dp.methods.method import BACKPROPAGATION, Compiled, Method
 from pymc_dp.methods.sep.network import DEFAULTS, PROBIT_SCALE, Network, inner, log_cdf
 from pymc_dp.methods.sep.regression import Settings
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import Tensor
+from pymc_dp.model.graphs import Tensor
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.norms import clip_factors, row_norms
 from pymc_dp.privacy.query import Noisy, Query

@@ -41,7 +41,7 @@ from pymc_dp.methods.linear.regression import build as build_regression
 from pymc_dp.methods.method import EXPECTATION_PROPAGATION, Method, OnRealLine
 from pymc_dp.methods.options import SAMPLE_RATE, NotConjugateError, Options, option
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import Tensor
+from pymc_dp.model.graphs import Tensor
 from pymc_dp.privacy.contribution import Batch
 
 

@@ -66,7 +66,7 @@ from pymc_dp.methods.mixture.model import Mixture, MixtureModel, mixture_of
 from pymc_dp.methods.mixture.sketch import SketchedStart
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
+from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.query import Noisy, Query

@@ -40,7 +40,7 @@ from pymc_dp.methods.linear.predictor import (
 )
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import AnyVariable, Tensor, pt
+from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch
 
 TRIALS = 3  # probe records at which the bilinear form is tried

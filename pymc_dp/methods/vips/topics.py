@@ -37,7 +37,7 @@ from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.method import TOPICS, VARIATIONAL_BAYES, Compiled, Method, beside
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
-from pymc_dp.model.graph_types import Tensor
+from pymc_dp.model.graphs import Tensor
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.sampling.samplers import Full

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import numpy as np
-from arviz_stats.base.array import array_stats
 
 from pymc_dp.methods.gaussian.noise_floor import root_of
 from pymc_dp.methods.gaussian.outcome_likelihood import weights_of
@@ -42,6 +41,8 @@ def draws_by_importance(
 
     Weights are Pareto-smoothed. None where a few proposals would have all of them.
     """
+    from arviz_stats.base.array import array_stats  # loads what fits that draw otherwise need not
+
     number = PROPOSALS * max(draws, POINTS)
     z, log = _proposed(values, near.mean(axis=0), _covariance(near), number, rng)
     z, log = z[np.isfinite(log)], log[np.isfinite(log)]

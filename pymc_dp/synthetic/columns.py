@@ -165,13 +165,12 @@ class Columns:
         return {name: column.codes(name, frame[name]) for name, column in self._types.items()}
 
     def _joint(self, values: Mapping[str, np.ndarray]) -> pm.Model:
-        """Model all columns: those that are read later are data that an observed variable has."""
+        """Model all columns: later ones read the variables of those before them."""
         before = Before({}, {})
         with pm.Model(coords=coords_of(self._types)) as model:
             for name, column in self._types.items():
-                data = pm.Data(f"values of {name}", values[name])
-                observe(name, column, before, data)
-                before.offer(name, column, data)
+                data = pm.Data(f"values of {name}", values[name])  # of any number of rows
+                before.offer(name, column, observe(name, column, before, data))
         return model
 
     def _conditional(self, last: str, values: Mapping[str, np.ndarray]) -> pm.Model:

@@ -12,7 +12,6 @@ from functools import partial
 
 import numpy as np
 from pymc.distributions.censored import CensoredRV
-from pymc.distributions.multivariate import DirichletMultinomialRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
@@ -114,21 +113,15 @@ def check_outcomes_read(split: Split, columns: Columns) -> None:
         for outcome in _read([value], columns):
             if isinstance(rv.owner.op, CensoredRV):
                 _warn_of_limits(rv.name, outcome, _read(rv.owner.inputs[1:3], columns), columns)
-            elif before_casts(value).owner is None:
-                if read := _read([*model.observed_RVs], columns):
-                    _refuse_copies(rv.name, outcome, read, columns)
+            elif before_casts(value).owner is None and (read := _read(model.observed_RVs, columns)):
+                _refuse_copies(rv.name, outcome, read, columns)
 
 
 def _read(graphs: list[AnyVariable], columns: Columns) -> list[str]:
-    # a size is no value: observed=pm.Data(...) has that of its own; nor does a total of counts
-    # predict them
-    of_outcomes = {v for v in ancestors(graphs) if isinstance(v.owner_op, Shape | Shape_i)}
-    of_outcomes |= {
-        v.owner.inputs[2]
-        for v in graphs
-        if isinstance(v.owner_op, MultinomialRV | DirichletMultinomialRV)
-    }
-    read = ancestors(graphs, of_outcomes)
+    sizes = {v for v in ancestors(graphs) if isinstance(v.owner_op, Shape | Shape_i)}
+    totals = {v.owner.inputs[2] for v in graphs if isinstance(v.owner_op, MultinomialRV)}
+    # a size is no value: observed=pm.Data(...) has that of its own; nor is a total of counts
+    read = ancestors(graphs, sizes | totals)
     return sorted({str(v.name) for v in read if isinstance(v, SharedVariable)} & columns.keys())
 
 

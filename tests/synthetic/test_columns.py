@@ -43,8 +43,9 @@ def frame(rows=ROWS, seed=0) -> pd.DataFrame:
 
 def drawn_from_prior(columns: Columns, draws=8) -> xr.DataTree:
     """Take draws of the prior for a posterior."""
-    with columns.model(frame()):
-        found = pm.sample_prior_predictive(draws, random_seed=1, var_names=None)
+    with columns.model(frame()) as model:
+        latents = [x.name for x in model.free_RVs]
+        found = pm.sample_prior_predictive(draws, random_seed=1, var_names=latents)
     return xr.DataTree.from_dict({"posterior": found["prior"].to_dataset()})
 
 

@@ -24,9 +24,8 @@ from pymc_dp.model import Column, separate
 from pymc_dp.compiling.compile import function
 from pymc_dp.privacy import norms
 from pymc_dp.privacy.clipping import SumsByRecord
-from pymc_dp.privacy.noise import Grid
+from pymc_dp.privacy.noise import Grid, SecretRandom
 from pymc_dp.privacy.private_data import Partition, open_private
-from pymc_dp.privacy.noise import SecretRandom
 
 backend, found = sys.argv[1], {}
 """

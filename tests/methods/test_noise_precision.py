@@ -9,9 +9,9 @@ from scipy import integrate, stats
 
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import compile_method, run_releases
-from pymc_dp.methods.gaussian.noisy_mean import covariance_with_noise
 from pymc_dp.methods.linear.quadratic import Bounded
 from pymc_dp.methods.linear.regression import Energies, NoisePrecision
+from pymc_dp.methods.normal import covariance_with_noise
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.testing import deterministic_noise
 

@@ -25,16 +25,9 @@ from scipy.special import softmax
 
 from pymc_dp.contributions.estimating import AVERAGED, Estimating
 from pymc_dp.contributions.layout import Layout
-from pymc_dp.methods.by_rounds import by_rounds
+from pymc_dp.engine.method import RoundTerms, by_rounds, check_length, default_length
 from pymc_dp.methods.conjugate.blocks import converged
 from pymc_dp.methods.conjugate.exponential import GAMMA, Natural
-from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
-from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge
-from pymc_dp.methods.gaussian.posterior import GaussianPosterior
-from pymc_dp.methods.gaussian.prior import Gammas, GaussianPrior, expected_precision
-from pymc_dp.methods.gaussian.private_start import FindStart
-from pymc_dp.methods.gaussian.schedule import RoundTerms, check_length, default_length
-from pymc_dp.methods.gaussian.trust_region import within_trust_region
 from pymc_dp.methods.linear.predictor import GAUSSIAN, OTHER, Predictor
 from pymc_dp.methods.linear.quadratic import (
     DEFAULTS,
@@ -58,7 +51,20 @@ from pymc_dp.methods.method import (
     OnRealLine,
     uncentred,
 )
+from pymc_dp.methods.normal import (
+    Average,
+    Gammas,
+    GaussianPosterior,
+    GaussianPrior,
+    NoisyAverage,
+    Spectrum,
+    expected_precision,
+    number_of,
+    spectral_edge,
+    within_trust_region,
+)
 from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
+from pymc_dp.methods.private_start import FindStart
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 
@@ -105,7 +111,7 @@ class LinearOptions(BatchOptions, ABC):
 
     def _rounds(self, find_start: FindStart, estimating: Estimating) -> OnRealLine:
         n = default_length(self.noisy) if self.n is None else check_length(self.n)
-        terms = RoundTerms.of(self, n, shifts=self.noisy)
+        terms = RoundTerms.of(self, n)
         return by_rounds(terms._replace(estimating=estimating), find_start)
 
     @abstractmethod

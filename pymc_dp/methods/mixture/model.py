@@ -30,8 +30,8 @@ from pymc_dp.methods.conjugate.blocks import (
     probe_rows,
 )
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, flat_gradient
-from pymc_dp.methods.gaussian.prior import GaussianPrior, gaussian_prior
 from pymc_dp.methods.method import Doubt, Kind, quoted
+from pymc_dp.methods.normal import GaussianPrior, gaussian_prior
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.methods.prior import prior_curvature
 from pymc_dp.model import Records

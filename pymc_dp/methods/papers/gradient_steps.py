@@ -23,8 +23,8 @@ from pymc_dp.contributions import clipped_count
 from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.methods.advi import AdviOptions, Prior
-from pymc_dp.methods.gaussian.posterior import describe_gaussian
 from pymc_dp.methods.method import ADVI, PLAIN_ADVI, Compiled, Draws, Method, Trace, uncentred
+from pymc_dp.methods.normal import describe_gaussian
 from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query

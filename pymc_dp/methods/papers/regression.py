@@ -16,9 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.layout import Layout
-from pymc_dp.methods.gaussian.averaging import NoisyAverage
-from pymc_dp.methods.gaussian.posterior import GaussianPosterior
-from pymc_dp.methods.gaussian.prior import Gammas
 from pymc_dp.methods.linear import regression
 from pymc_dp.methods.linear.quadratic import DEFAULTS as LINEAR
 from pymc_dp.methods.linear.quadratic import (
@@ -33,6 +30,7 @@ from pymc_dp.methods.linear.quadratic import (
 )
 from pymc_dp.methods.linear.regression import Solved, Structure, solve
 from pymc_dp.methods.method import ALGORITHM_3, VARIATIONAL_BAYES, Compiled, Method
+from pymc_dp.methods.normal import Gammas, GaussianPosterior, NoisyAverage
 from pymc_dp.methods.sep.regression import DEFAULTS as OF_SITES
 from pymc_dp.methods.sep.regression import Settings, sites
 from pymc_dp.methods.vips.vips import BOUNDED

@@ -19,11 +19,6 @@ from scipy.special import softmax
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.blocks import natural_parameters
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, NoisyBlock, draw
-from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
-from pymc_dp.methods.gaussian.cavity import cavity, site_share
-from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge
-from pymc_dp.methods.gaussian.posterior import GaussianPosterior
-from pymc_dp.methods.gaussian.prior import Gammas
 from pymc_dp.methods.linear.quadratic import DEFAULTS as LINEAR
 from pymc_dp.methods.linear.quadratic import Sums
 from pymc_dp.methods.linear.regression import Solved, solve
@@ -41,6 +36,17 @@ from pymc_dp.methods.method import (
 )
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components
 from pymc_dp.methods.mixture.sketch import SketchedStart
+from pymc_dp.methods.normal import (
+    Average,
+    Gammas,
+    GaussianPosterior,
+    NoisyAverage,
+    Spectrum,
+    cavity,
+    number_of,
+    site_share,
+    spectral_edge,
+)
 from pymc_dp.methods.sep.regression import Settings
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, RowContribution

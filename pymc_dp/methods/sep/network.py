@@ -31,7 +31,6 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_dp.methods.conjugate.blocks import gaussian_latents
-from pymc_dp.methods.gaussian.prior import GaussianPrior, check_independent, gaussian_prior
 from pymc_dp.methods.linear.predictor import (
     Predictor,
     bottlenecks,
@@ -39,6 +38,7 @@ from pymc_dp.methods.linear.predictor import (
     predictor_at,
 )
 from pymc_dp.methods.mixture.model import is_near as is_near_mixture
+from pymc_dp.methods.normal import GaussianPrior, check_independent, gaussian_prior
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.batch import remake

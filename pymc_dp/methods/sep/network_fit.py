@@ -34,13 +34,19 @@ from pymc_dp.methods.conjugate.exponential import (
     flat_gradient,
     two_derivatives,
 )
-from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
-from pymc_dp.methods.gaussian.cavity import cavity, site_share
-from pymc_dp.methods.gaussian.posterior import GaussianPosterior
-from pymc_dp.methods.gaussian.prior import Gammas, expected_precision
-from pymc_dp.methods.gaussian.trust_region import within_trust_region
 from pymc_dp.methods.linear.predictor import GAUSSIAN, PROBIT
 from pymc_dp.methods.method import BACKPROPAGATION, Compiled, Method
+from pymc_dp.methods.normal import (
+    Average,
+    Gammas,
+    GaussianPosterior,
+    NoisyAverage,
+    cavity,
+    expected_precision,
+    number_of,
+    site_share,
+    within_trust_region,
+)
 from pymc_dp.methods.sep.network import DEFAULTS, PROBIT_SCALE, Network, inner, log_cdf
 from pymc_dp.methods.sep.regression import Settings
 from pymc_dp.model import Records

@@ -24,8 +24,6 @@ from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.estimating import SITES
 from pymc_dp.contributions.gradients import by_record
 from pymc_dp.methods.conjugate.exponential import two_derivatives
-from pymc_dp.methods.gaussian.cavity import Cavity, cavity
-from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear.predictor import (
     GAUSSIAN,
     PROBIT,
@@ -39,6 +37,7 @@ from pymc_dp.methods.linear.quadratic import Expect, Quadratic, scaled, variatio
 from pymc_dp.methods.linear.regression import Form, LinearOptions, Solved, Structure, roles_of
 from pymc_dp.methods.linear.regression import build as build_regression
 from pymc_dp.methods.method import EXPECTATION_PROPAGATION, Method, OnRealLine
+from pymc_dp.methods.normal import Cavity, cavity, gaussian_prior
 from pymc_dp.methods.options import SAMPLE_RATE, NotConjugateError, Options, option
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor

@@ -45,8 +45,6 @@ from pymc_dp.methods.conjugate.exponential import (
     draw,
     within_bounds,
 )
-from pymc_dp.methods.gaussian.averaging import NoisyAverage
-from pymc_dp.methods.gaussian.private_start import PrivateStart, Values, reported_as
 from pymc_dp.methods.method import (
     BY_ROUNDS,
     NEWTON,
@@ -64,7 +62,9 @@ from pymc_dp.methods.method import (
 )
 from pymc_dp.methods.mixture.model import Mixture, MixtureModel, mixture_of
 from pymc_dp.methods.mixture.sketch import SketchedStart
+from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
+from pymc_dp.methods.private_start import PrivateStart, Values, reported_as
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch, RowContribution

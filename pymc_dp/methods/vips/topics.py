@@ -33,8 +33,8 @@ from pymc_dp.methods.conjugate.exponential import (
     geometric_mean,
     gradients,
 )
-from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.method import TOPICS, VARIATIONAL_BAYES, Compiled, Method, beside
+from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor

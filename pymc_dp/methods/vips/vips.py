@@ -12,7 +12,6 @@ from functools import partial
 from typing import NamedTuple
 
 from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, Estimating
-from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import regression
 from pymc_dp.methods.linear.predictor import is_near_regression, predictor_of, recognise
 from pymc_dp.methods.linear.quadratic import own_curvature, scaled, variational
@@ -28,6 +27,7 @@ from pymc_dp.methods.method import (
     OnRealLine,
     of_rounds,
 )
+from pymc_dp.methods.normal import gaussian_prior
 from pymc_dp.methods.options import MethodSpec, ModelClass, build_matching, option
 from pymc_dp.methods.vips import conjugate, factor_model, factors, topics
 from pymc_dp.model import Records

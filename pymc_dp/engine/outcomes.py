@@ -81,15 +81,18 @@ class OutcomeScale(NamedTuple):
         ratio = max(1 + 2 * self.slope * of_newton, CONSTANTS.least_fall)
         return float(np.log(ratio) / (2 * self.slope))
 
-    def started(self, point: np.ndarray, bits: float) -> np.ndarray:
-        """Raise the scale at the start, (d,), to that of the residuals, if they are longer.
+    def excess_bits(self, bits: float) -> float:
+        """Return the binary logarithm of the mean squared residual, in units of the scale.
 
         ``bits`` is the mean binary logarithm of scores of the latent at observed outcomes, which
-        are b (R - 1) with R a squared residual in units of the scale.
+        are b (R - 1) with R a squared residual.
         """
-        squared = 2.0 ** (bits + BITS_OF_NORMAL) / abs(self.slope)
+        return float(bits + BITS_OF_NORMAL - np.log2(abs(self.slope)))
+
+    def started(self, point: np.ndarray, excess_bits: float) -> np.ndarray:
+        """Raise the scale at the start, (d,), to that of the residuals, if they are longer."""
         raised = point.copy()
-        raised[self.latent] += np.log(max(squared, 1.0)) / (2 * self.slope)
+        raised[self.latent] += np.log(2.0) * max(excess_bits, 0.0) / (2 * self.slope)
         return raised
 
 

@@ -69,9 +69,9 @@ def measured(known: Known, state: State, noisy: Noisy, share: float) -> State:
     squares = 2 * counts / number * (2.0**bits * unit) ** 2
     if known.scale is not None:
         start, sd = point, BITS * noisy.sd / number
-        of_scale = float(found.observed[0]) / number
-        known_share = CONSTANTS.scale_bits**2 / (CONSTANTS.scale_bits**2 + sd**2)
-        point = known.scale.started(start, known_share * of_scale)
+        excess = known.scale.excess_bits(float(found.observed[0]) / number)
+        variance = max(CONSTANTS.scale_bits**2, excess**2 - sd**2)
+        point = known.scale.started(start, excess * variance / (variance + sd**2))
         squares = squares * known.scale.units(start, point) ** 2
     H = number * matrix_blocks(np.diag(squares))
     noise_unit = noisy.sd / size_of_scales(point.size, len(found.observed)) ** 0.5 * share**0.5

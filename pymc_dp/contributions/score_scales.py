@@ -11,7 +11,7 @@ from pymc_dp.contributions.unit_sums import UnitSums
 from pymc_dp.privacy.contribution import Batch, RowContribution, UnitVector
 
 # binary logarithms of magnitudes are clipped to this, and divided by it
-BITS = 32.0
+BITS = 24.0
 
 
 def size_of_scales(d: int, observed: int) -> int:
@@ -34,12 +34,15 @@ def split_scales(value: np.ndarray, d: int) -> Magnitudes:
     return Magnitudes(float(value[0]), counts, BITS * bits, BITS * observed)
 
 
-def score_scales(scores: DrawnScores, observed: Sequence[int] = ()) -> RowContribution:
+def score_scales(
+    scores: DrawnScores, observed: Sequence[int] = (), unit: np.ndarray | float = 1.0
+) -> RowContribution:
     """Contribute 1, and for every latent whether its score is not 0, and the score's magnitude.
 
-    The magnitude is the binary logarithm of the root mean square over drawn outcomes, over `BITS`.
-    That of the ``observed`` latents at the observed outcome follows. The context is a point. With
-    survey weights all is multiplied by the record's share of the largest weight.
+    The magnitude is the binary logarithm of the root mean square over drawn outcomes in a public
+    ``unit``, (d,), over `BITS`. That of the ``observed`` latents at the observed outcome follows.
+    The context is a point. With survey weights all is multiplied by the record's share of the
+    largest weight.
 
     **Privacy.** No entry is larger than 1, so the norm of a record's (or a unit's) vector is at
     most the root of `size_of_scales`.
@@ -53,13 +56,13 @@ def score_scales(scores: DrawnScores, observed: Sequence[int] = ()) -> RowContri
     def rows(prepared: tuple[Scores, np.ndarray | None], point: np.ndarray) -> np.ndarray:
         of_batch, counting = prepared
         chances = of_batch.probabilities if of_batch.weights.shape[1] > 1 else None
-        return _vectors(_formed(of_batch), chances, last, counting)
+        return _vectors(_formed(of_batch) / unit, chances, last, counting)
 
     def of_units(summed: np.ndarray, point: np.ndarray) -> np.ndarray:
         each, _, counting = sums.split(summed)
         drawn = each.shape[1] - 1
         chances = np.full((len(each), drawn), 1 / drawn) if drawn else None
-        return _vectors(each, chances, last, counting)
+        return _vectors(each / unit, chances, last, counting)
 
     return RowContribution(
         size=size_of_scales(scores.d, len(last)),

@@ -29,7 +29,7 @@ from pymc_dp.engine.prior import (
 )
 from pymc_dp.engine.report import describe, doubts_of_chains, doubts_of_rounds
 from pymc_dp.engine.rounds import Known, State, begin, likelihood, update
-from pymc_dp.engine.start import first_point, measured, near_prior
+from pymc_dp.engine.start import first_point, measured, near_prior, unit_of_scores
 from pymc_dp.methods.method import (
     Both,
     Compiled,
@@ -268,7 +268,7 @@ def _scales(rounds: Rounds, share: float) -> Method:
         algorithms=(of_rounds(rounds.records, rounds.terms.estimating),),
         releases=(ReleaseSpec(SCALES, Full(), norm, count=1, share=own),),
         compile=lambda backend: Compiled(
-            {SCALES: score_scales(rounds.scores, rounds.observed)},
+            {SCALES: score_scales(rounds.scores, rounds.observed, unit_of_scores(rounds.known))},
             lambda state, query, noisy: measured(
                 rounds.known, state, noisy, CONSTANTS.share_of_scales
             ),

@@ -64,7 +64,7 @@ def describe(records: Records, known: Known, state: State) -> xr.Dataset:
     return described.assign(
         hidden_directions=int(hidden.sum()),
         directions=hidden.size,
-        variance_share=state.report.excess,
+        variance_share=state.report.excess * state.report.kept**2,
         misfit=state.report.misfit,
     )
 

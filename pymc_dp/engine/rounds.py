@@ -272,7 +272,7 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
         step=step,
         length=r,
         bias=bias,
-        misfit=float(np.max([own.misfit for own in left])),
+        misfit=float(np.max([own.misfit for own in left])) if state.lengths.weight else np.nan,
     )
     # 8. coordinates
     state = state._replace(t=state.t + 1, report=report)
@@ -367,9 +367,10 @@ def _pooled(
             own = one.noise + half**2 * (outer(along, along) + n * r2 * spread)
             R = inverse(own + doubted(x))
             Q, V = Q + R, V + R @ own @ R
-            b, points = b + times(R, one.score + times(H, one.point)), points + times(R, one.point)
+            b = b + times(R, one.score + times(H, one.point))
+            points = points + times(R, times(H + P, one.point))
         S = inverse(Q)
-        off = times(S, points) - m
+        off = times(inverse(H + P), times(S, points)) - m  # of their weighted mean
         pooled, S = times(S, b), S @ V @ S + doubted(off)
         S = S if bias is None else S + bias
         G = H @ inverse(J + S)

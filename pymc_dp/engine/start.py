@@ -62,15 +62,14 @@ def measured(known: Known, state: State, noisy: Noisy, share: float) -> State:
     found = split_scales(noisy.value, point.size)
     number = float(known.number or max(found.number, 2 * noisy.sd, 1.0))
     counts = np.clip(found.counts, min(noisy.sd, number), number)
-    of_prior = np.diagonal(known.prior_precision, axis1=-2, axis2=-1).reshape(-1)
-    unit = np.maximum(of_prior**0.5, CONSTANTS.least_root_precision)
-    counts = np.maximum(counts, np.finfo(float).tiny)
-    bits = _alike(found.bits / counts - np.log2(unit), BITS * noisy.sd / counts)
+    counts, unit = np.maximum(counts, np.finfo(float).tiny), unit_of_scores(known)
+    bits = _alike(found.bits / counts, BITS * noisy.sd / counts)
     squares = 2 * counts / number * (2.0**bits * unit) ** 2
     if known.scale is not None:
         start, sd = point, BITS * noisy.sd / number
-        excess = known.scale.excess_bits(float(found.observed[0]) / number)
-        variance = max(CONSTANTS.scale_bits**2, excess**2 - sd**2)
+        own = float(np.log2(unit[known.scale.latent]))
+        excess = known.scale.excess_bits(float(found.observed[0]) / number + own)
+        variance = max(CONSTANTS.scale_bits**2, excess**2 - (1 + 8**0.5) * sd**2)
         point = known.scale.started(start, excess * variance / (variance + sd**2))
         squares = squares * known.scale.units(start, point) ** 2
     H = number * matrix_blocks(np.diag(squares))
@@ -80,8 +79,16 @@ def measured(known: Known, state: State, noisy: Noisy, share: float) -> State:
     return prepared(known, state, point, H)
 
 
+def unit_of_scores(known: Known) -> np.ndarray:
+    """Return what scores are measured in, (d,): one over the sds of the rounds' prior."""
+    of_prior = np.diagonal(known.prior_precision, axis1=-2, axis2=-1).reshape(-1)
+    return np.asarray(np.maximum(of_prior**0.5, CONSTANTS.least_root_precision))
+
+
 def _alike(bits: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """Shrink noisy logarithms, (d,), to their centre: they differ by as much as they are seen to.
+
+    The centre itself is near 0, the scale of the prior, unless it is seen elsewhere.
 
     >>> _alike(np.array([0.0, 8.0]), np.array([0.0, 0.0]))
     array([0., 8.])
@@ -91,7 +98,9 @@ def _alike(bits: np.ndarray, noise: np.ndarray) -> np.ndarray:
     variance = CONSTANTS.scale_bits**2
     for _ in range(2):
         weight = 1 / (noise**2 + variance)
-        centre = (weight * bits).sum() / weight.sum()
-        spread = (weight * ((bits - centre) ** 2 - noise**2)).sum() / weight.sum()
-        variance = max(CONSTANTS.scale_bits**2, float(spread))
+        centre = (weight * bits).sum() / (weight.sum() + CONSTANTS.scale_bits**-2 / 4)
+        share = weight / weight.sum()
+        spread = (share * ((bits - centre) ** 2 - noise**2)).sum()
+        doubt = 2 * (2 * share**2 * noise**4).sum() ** 0.5  # two sds, by noise alone
+        variance = max(CONSTANTS.scale_bits**2, float(spread - doubt))
     return np.asarray(centre + (bits - centre) * variance / (variance + noise**2))

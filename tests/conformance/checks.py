@@ -102,6 +102,12 @@ def records_of(data: Data, rows: int) -> Iterator[Data]:
     loud = 10.0 ** rng.uniform(-3, 6, size=6)
     for scale in loud:
         yield {name: (values[:rows] * scale).astype(values.dtype) for name, values in data.items()}
+    for scale in (1.0, 3.0, 10.0, 30.0):  # a long row of predictors and an outcome that is far off
+        far = {"X": scale, "pair": scale, "real": 1e3, "count": 1e3, "words": 1e3, "weight": 1e3}
+        yield {
+            name: (values[:rows] * far.get(name, 1.0)).astype(values.dtype)
+            for name, values in data.items()
+        }
 
 
 def extreme(values: np.ndarray, rows: int, rng: np.random.Generator, every: bool) -> np.ndarray:

@@ -23,6 +23,7 @@ from pymc_dp.engine.outcomes import OutcomeScale, outcome_scale, shape_latents
 from pymc_dp.engine.prior import (
     NormalPrior,
     PriorAsWritten,
+    drawn_or_wide,
     if_normal,
     prior_as_written,
     reads_all,
@@ -213,6 +214,20 @@ def rounds_of(records: Records, prior: Callable[[str], Gradient], terms: RoundTe
     own = cache(lambda: _checked(written).normal)
     of_reduced = cache(lambda: prior_gradient(written.records, "python"))
     return Rounds(written.reduced, terms, own, partial(_slope_of, written, of_reduced), written)
+
+
+def normal_rounds_of(
+    records: Records, prior: Callable[[str], Gradient], terms: RoundTerms
+) -> Rounds:
+    """Return rounds of all latents with a normal posterior, after a method that has them all."""
+    slope = cache(lambda: prior("python"))
+
+    @cache
+    def normal() -> NormalPrior:
+        exact = if_normal(slope(), records.start)
+        return exact or NormalPrior.of(drawn_or_wide(records, np.arange(records.size)))
+
+    return Rounds(records, terms, normal, slope, None)
 
 
 def _checked(written: PriorAsWritten) -> PriorAsWritten:

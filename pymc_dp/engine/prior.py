@@ -253,18 +253,23 @@ def prior_as_written(written: Records) -> PriorAsWritten:
         latents={name: records.latents[name] for name in names},
         point={name: records.point[name] for name in names},
     )
-    return PriorAsWritten(model, tuple(written.latents), reduced, places, _prior_draws(records))
+    draws = drawn_or_wide(records, places)
+    return PriorAsWritten(model, tuple(written.latents), reduced, places, draws)
 
 
-def _prior_draws(records: Records) -> np.ndarray:
-    """Draw all latents, (n, size): from their prior, or as wide as its curvature at the start."""
+def drawn_or_wide(records: Records, places: np.ndarray) -> np.ndarray:
+    """Draw all latents, (n, size): from their prior, or as wide as its curvature at the start.
+
+    Without draws latents that no record reads, which are not in ``places``, are near the start.
+    """
     number = CONSTANTS.prior_draws + 4 * records.size
     drawn = finite_draws(records.prior_draws, number) if records.prior_draws else None
     if drawn is not None and len(drawn) > MOST_LOST * number:
         return drawn
     slope = prior_gradient(records, "python")
     precision = prior_precision(slope, records.start, CONSTANTS.flat_precision)
-    sds = np.minimum(np.sqrt(np.diag(np.linalg.inv(precision))), 1 / CONSTANTS.flat_precision)
+    sds = np.sqrt(np.diag(np.linalg.inv(precision)))
+    sds = np.where(np.isin(np.arange(records.size), places), sds, np.minimum(sds, 1.0))
     normal = np.random.default_rng(0).normal(size=(number, records.size))
     return np.asarray(records.start + sds * normal)
 

@@ -88,6 +88,8 @@ def _proposed(
 
 def _flattened(log: np.ndarray) -> np.ndarray:
     """Return weights by their logarithms, to a power of at most 1, of enough points."""
+    if np.isfinite(log).sum() < 2 * ENOUGH:
+        raise FloatingPointError("The density is 0 at nearly all proposals.")
     power = 1.0
     while (w := weights_of(power * log)) @ w > 1 / ENOUGH:
         power *= 0.7

@@ -20,7 +20,7 @@ from pymc_dp.engine.method import (
     RoundTerms,
     check_length,
     default_length,
-    rounds_of,
+    normal_rounds_of,
     stages_of_rounds,
     whitened_method,
 )
@@ -183,7 +183,7 @@ def build(by_steps: BySteps, records: Records, options: AdviOptions) -> Method |
     return chain(
         fitted,
         *stages_of_rounds(
-            rounds_of(records, prior, RoundTerms.of(options, options.releases_of_rounds)),
+            normal_rounds_of(records, prior, RoundTerms.of(options, options.releases_of_rounds)),
             share=CONSTANTS.share_after_steps,
             point=lambda state: state.average["mu"],
         ),

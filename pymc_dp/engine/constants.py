@@ -43,6 +43,9 @@ class Constants(NamedTuple):
     # of a prior's sd that hidden directions may have without a warning
     hidden: float = 1.0
     most_of_prior: float = 0.3
+    # the share of a curvature that is left over three rounds below which the fit says so:
+    # most right fits keep .35 and more in every direction, and ridges fall to .1
+    settled: float = 0.25
     # the variance of the rounds' normal prior over that of draws of a prior that is not normal, how
     # many draws there are, and the precision of a flat prior
     prior_width: float = 4.0

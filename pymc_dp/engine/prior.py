@@ -253,8 +253,8 @@ def prior_as_written(written: Records) -> PriorAsWritten:
         latents={name: records.latents[name] for name in names},
         point={name: records.point[name] for name in names},
     )
-    draws = drawn_or_wide(records, places)
-    return PriorAsWritten(model, tuple(written.latents), reduced, places, draws)
+    drawn = drawn_or_wide(records, places)
+    return PriorAsWritten(model, tuple(written.latents), reduced, places, drawn)
 
 
 def drawn_or_wide(records: Records, places: np.ndarray) -> np.ndarray:

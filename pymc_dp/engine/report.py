@@ -7,7 +7,15 @@ from pytensor.tensor.random.basic import BinomialRV, MultinomialRV, NegBinomialR
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.engine.constants import CONSTANTS
-from pymc_dp.engine.curvature import dense, inner, inverse, times
+from pymc_dp.engine.curvature import (
+    congruent,
+    dense,
+    inner,
+    inverse,
+    outer,
+    positive,
+    times,
+)
 from pymc_dp.engine.prior import Mixing, PriorAsWritten
 from pymc_dp.engine.rounds import Known, State, covariance, likelihood
 from pymc_dp.engine.sampler import STUCK
@@ -15,6 +23,10 @@ from pymc_dp.methods.method import Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.normal import describe_gaussian
 from pymc_dp.model import Records
 from pymc_dp.model.batch import STANDARD_UNIFORM
+
+# over so many of the last rounds a curvature is compared, and the least eigenvalue of one, in units
+# of its latents, that is inverted
+ROUNDS_OF_FALL, LEAST_SHARE = 3, 1e-9
 
 BY_DRAWS = (
     "Norms that keep the bias small cost noise, and intervals allow for all that is cut off. Write "
@@ -80,7 +92,8 @@ def doubts_of_rounds(
         return unsettled
     clipped = (uncentred(records.term_names, BY_DRAWS),) if records.outcomes is None else ()
     compared = (_misfit(records, of_units),) if state.report.misfit > 1 else ()
-    return (*clipped, *compared, *_hidden(records, known, state), *unsettled)
+    hidden = _hidden(records, known, state) or _falling(records, state)
+    return (*clipped, *compared, *hidden, *unsettled)
 
 
 def _misfit(records: Records, of_units: bool) -> Doubt:
@@ -172,6 +185,33 @@ def _hidden(records: Records, known: Known, state: State) -> list[Doubt]:
         "public knowledge say more."
     )
     return [Doubt(Kind.HIDDEN, tuple(map(str, mostly)), text), *_merged(records.mixtures)]
+
+
+def _falling(records: Records, state: State) -> list[Doubt]:
+    """Name latents of a direction whose curvature still fell in the last rounds.
+
+    Where predictors nearly repeat each other, the curvature along their difference is far below
+    that of independent ones, where rounds begin, and noise lets it fall by some share a round.
+    """
+    if len(state.scored) <= ROUNDS_OF_FALL:
+        return []
+    before, last = state.scored[-1 - ROUNDS_OF_FALL].curvature, state.scored[-1].curvature
+    unit = np.sqrt(np.einsum("bii->bi", before))
+    root = np.linalg.inv(np.linalg.cholesky(positive(before / outer(unit, unit), LEAST_SHARE)))
+    values, vectors = np.linalg.eigh(congruent(root, last / outer(unit, unit)))
+    falling = values.reshape(-1) < CONSTANTS.settled
+    if not falling.any():
+        return []
+    parts = np.abs(dense(root.swapaxes(-1, -2) @ vectors))[:, falling].max(axis=1)
+    names = tuple(records.labels[i] for i in np.flatnonzero(parts > parts.max() / 2))
+    text = (
+        f"What records say of {quoted(names)} together was still falling in the last rounds, so "
+        "that the posterior may be too narrow along their combination, and far from the mode. "
+        "Predictors that nearly repeat each other do that, an intercept beside one that is far "
+        "from 0 for its spread, too: centre it by a public number, leave one of them out, give "
+        "priors from public knowledge, or a larger epsilon."
+    )
+    return [Doubt(Kind.HIDDEN, names, text)]
 
 
 def _merged(mixtures: tuple[str, ...]) -> list[Doubt]:

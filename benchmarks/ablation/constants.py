@@ -17,7 +17,7 @@ from pymc_dp.engine.constants import Constants
 
 ROOT = Path(pymc_dp.__file__).parent
 FOLDERS = ("engine", "contributions")
-FILES = ("methods/chain.py",)
+FILES = ("methods/method.py",)
 TABLE = "engine/constants.py"
 # what is not tuned: names, layouts of a vector or a histogram, norms and grids that follow from
 # them, limits of floating point numbers, and steps of finite differences

@@ -16,7 +16,7 @@ from pymc_dp.engine.outcomes import OutcomeScale
 
 EVERY = {constant.label: constant for constant in constants()}
 # the engine of rounds has no more of them without an ablation that says what the new one is worth
-MOST, MOST_IN_TABLE = 70, 25
+MOST, MOST_IN_TABLE = 74, 25
 
 
 def test_the_engine_has_no_more_constants():
@@ -28,7 +28,7 @@ def test_the_page_names_every_constant_and_no_other():
     page = (Path(__file__).parents[2] / "docs" / "ablation.md").read_text()
     named = {label.rpartition(".")[2] for label in EVERY}
     rows = re.findall(r"^\| `([\w.]+)`", page, flags=re.M)
-    listed = re.findall(r"`([\w.]+)`", page[page.index("## Constants that change nothing") :])
+    listed = re.findall(r"`([\w.]+)`", page[page.index("## Other numbers") :])
     assert {name.rpartition(".")[2] for name in rows} <= named
     assert named <= {name.rpartition(".")[2] for name in (*rows, *listed)}
 

@@ -96,7 +96,7 @@ def shrunk(Y: np.ndarray, noise: float) -> np.ndarray:
     >>> np.linalg.eigvalsh(shrunk(np.diag([3.0, -1.0])[None], noise=1e-6))[0].round(3)
     array([-1.,  3.])
     >>> np.linalg.eigvalsh(shrunk(np.diag([3.0, -1.0])[None], noise=10.0))[0].round(3)
-    array([-0.01 ,  0.029])
+    array([-0.014,  0.034])
     """
     b, k, _ = Y.shape
     middle, unit = trace(Y) / (b * k), np.eye(k)

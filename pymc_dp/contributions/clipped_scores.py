@@ -24,7 +24,8 @@ class Clipped(NamedTuple):
     score: np.ndarray  # (rows, d): at the observed outcome
     scores: np.ndarray  # (rows, k, d): at k outcomes
     whole: np.ndarray  # (rows, k, d): these before they were clipped
-    variance: np.ndarray  # (rows,)
+    variance: np.ndarray  # (rows,): mean squared norms of ``scores``
+    information: np.ndarray  # (rows,): of ``whole``
     counts: np.ndarray  # (rows, parts * SIZE): of lengths before they were weighted and clipped
 
     def slopes(self) -> np.ndarray:
@@ -56,7 +57,8 @@ class Clipped(NamedTuple):
             slope_share = 2 / (1 + np.sqrt(1 + 4 * at.spread * squares))
         return self._replace(
             whole=self.whole * slope_share[:, None, None],
-            variance=np.clip(self.variance * slope_share, 0.0, at.score_norm**2),
+            variance=np.maximum(self.variance * slope_share, 0.0),
+            information=np.maximum(self.information * slope_share, 0.0),
         )
 
 
@@ -76,9 +78,9 @@ def clipped_scores(z: np.ndarray, at: At, dispersion: np.ndarray) -> Clipped:
     score, scores, whole = (
         _joined(x, y, dispersion) for x, y in zip(location[:3], own[:3], strict=True)
     )
-    variance = location.variance + at.dispersion_scale**2 * own.variance
+    variance, information = (x + y for x, y in zip(location[3:5], own[3:5], strict=True))
     counts = np.concatenate([location.counts, own.counts], axis=1)
-    return Clipped(score, scores, whole, variance, counts)
+    return Clipped(score, scores, whole, variance, information, counts)
 
 
 def _joined(location: np.ndarray, own: np.ndarray, dispersion: np.ndarray) -> np.ndarray:
@@ -90,7 +92,7 @@ def _joined(location: np.ndarray, own: np.ndarray, dispersion: np.ndarray) -> np
 def _clipped(z: np.ndarray, bound: float, at: At) -> Clipped:
     """Weight and clip one part of scores."""
     of_both = z.shape[1] == 1 + len(BOTH)
-    return (_from_both if of_both else _from_draws)(z, bound, at.longest_unweighted)
+    return (_from_both if of_both else _from_draws)(z, bound, at.curvature_bound)
 
 
 def _from_draws(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
@@ -103,8 +105,8 @@ def _from_draws(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
         weighted = weights[:, None, None] * drawn
     u = clip_consistently(weighted, bound)
     first = min(1, drawn.shape[1] - 1)  # means over drawn outcomes alone, where there are any
-    variance = (u[:, first:] ** 2).sum(axis=-1).mean(axis=1)
-    return Clipped(u[:, 0], u[:, first:], drawn[:, first:], variance, _counts(z))
+    variance, information = ((x[:, first:] ** 2).sum(axis=-1).mean(axis=1) for x in (u, drawn))
+    return Clipped(u[:, 0], u[:, first:], drawn[:, first:], variance, information, _counts(z))
 
 
 def _from_both(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
@@ -118,7 +120,7 @@ def _from_both(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
     weights = clip_factors(variance, weight_bound)  # a record of large variance weighs less
     u = clip_both(z, weights, bound)
     of_clipped = np.maximum(-(u[:, 1] * u[:, 2]).sum(axis=-1), 0.0)
-    return Clipped(u[:, 0], -u[:, 1:2], yes, of_clipped, _counts(z))
+    return Clipped(u[:, 0], -u[:, 1:2], yes, of_clipped, variance, _counts(z))
 
 
 def _counts(z: np.ndarray) -> np.ndarray:
@@ -126,12 +128,5 @@ def _counts(z: np.ndarray) -> np.ndarray:
     norms = np.minimum(lengths(z), LARGEST_NORM)
     drawn = norms[:, 1:]
     if drawn.shape[1] == len(BOTH):
-        return counts_of(norms, np.sqrt(drawn[:, 0]) * np.sqrt(drawn[:, 1]), probabilities(drawn))
-    every = drawn if drawn.shape[1] else np.ones_like(norms)
-    return counts_of(norms, _root_mean_square(every), np.full(drawn.shape, 1 / every.shape[1]))
-
-
-def _root_mean_square(norms: np.ndarray) -> np.ndarray:
-    """Return that of each row, (rows,), where squares of long norms would overflow."""
-    largest = np.maximum(norms.max(axis=1), np.finfo(float).tiny)
-    return np.asarray(largest * np.sqrt(((norms / largest[:, None]) ** 2).mean(axis=1)))
+        return counts_of(norms, probabilities(drawn))
+    return counts_of(norms, np.full(drawn.shape, 1 / max(drawn.shape[1], 1)))

@@ -1,7 +1,8 @@
 """The vector that a record adds to a round, and the bounds of its parts.
 
-It holds a score, its curvature, counts of lengths, the curvature along one direction, and a
-variance. With survey weights it also holds the score's products with itself.
+It holds a score, its slope, counts of lengths, the curvature along one direction, and two traces:
+the variance of the clipped score, and the information in it before it was clipped. With survey
+weights it also holds the score's products with itself.
 """
 
 from typing import NamedTuple
@@ -12,9 +13,9 @@ from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.layout import smat
 from pymc_dp.contributions.tails import COUNTS_NORM, SIZE
 
-# bounds of the parts for the variance, for the curvature along a direction, and for counts of
-# lengths, over the score's
-VARIANCE, ALONG, COUNTS = 0.1, 0.2, 0.4
+# bounds of the parts over the score's: for the slope, for each of the two traces, for the curvature
+# along a direction, and for counts of lengths
+SLOPE, TRACE, ALONG, COUNTS = 0.74, 0.19, 0.27, 0.36
 # the same for products of scores, where weights ask for them
 PRODUCTS = 0.5
 # a record's curvature along a direction is clipped to this; it is about 1 on average, since
@@ -22,13 +23,9 @@ PRODUCTS = 0.5
 ALONG_BOUND = 4.0
 
 
-def joint_norm(ratio: float, products: float = 0.0) -> float:
-    """Return the norm of the joint vector over that of the score.
-
-    ``ratio`` is the curvature's part over that of the score, and ``products`` that of its products.
-    """
-    others = VARIANCE**2 + ALONG**2 + COUNTS**2 + products**2
-    return float((1 + ratio**2 + others) ** 0.5)
+def joint_norm(products: float = 0.0) -> float:
+    """Return the norm of the joint vector over that of the score; ``products`` as in `At`."""
+    return float((1 + SLOPE**2 + 2 * TRACE**2 + ALONG**2 + COUNTS**2 + products**2) ** 0.5)
 
 
 class Dispersion(NamedTuple):
@@ -51,7 +48,6 @@ class At(NamedTuple):
     whitening: np.ndarray
     score_bound: float  # norm that W g is clipped to, in latents that are not of the dispersion
     curvature_bound: float  # norm that the slope of W g is clipped to
-    ratio: float  # of the curvature's part of the joint vector to the score's
     # the direction in which the curvature is released by itself, a whitened vector of length 1,
     # (d,); None for none
     direction: np.ndarray | None = None
@@ -59,17 +55,10 @@ class At(NamedTuple):
     # of the posterior q that earlier releases gave, (d, d), or a diagonal, (d,): its covariance is
     # W'root'root W. What records add is averaged over q, or taken at the point where there is none
     root: np.ndarray | None = None
-    # what weights follow from, if not the bound of the curvature
-    weight_bound: float | None = None
     # whether the curvature's part holds what records add to the precision of q, and not the slope
     of_precision: bool = False
     # the part of products of scores over the score's, 0 where the vector has none
     products: float = 0.0
-
-    @property
-    def longest_unweighted(self) -> float:
-        """The mean squared length of scores from which on records have weights below 1."""
-        return self.curvature_bound if self.weight_bound is None else self.weight_bound
 
     @property
     def spread(self) -> float:
@@ -107,19 +96,19 @@ class At(NamedTuple):
     @property
     def clip_norm(self) -> float:
         """The largest norm of a record's whole vector."""
-        return self.score_norm * joint_norm(self.ratio, self.products)
+        return self.score_norm * joint_norm(self.products)
 
     @property
     def curvature_scale(self) -> float:
         """The factor of curvatures in the vector."""
         if np.isinf(self.score_bound):
             return 1.0
-        return self.ratio * self.score_norm / self.curvature_bound
+        return SLOPE * self.score_norm / self.curvature_bound
 
     @property
-    def variance_scale(self) -> float:
-        """The factor of squared norms of scores in the vector."""
-        return 1.0 if np.isinf(self.score_bound) else VARIANCE / self.score_norm
+    def trace_scale(self) -> float:
+        """The factor of the two traces in the vector."""
+        return 1.0 if np.isinf(self.score_bound) else TRACE * self.score_norm / self.curvature_bound
 
     @property
     def products_scale(self) -> float:
@@ -158,7 +147,8 @@ class Sums(NamedTuple):
     curvature: np.ndarray  # (d, d): minus the slope of the expected score
     counts: np.ndarray  # of lengths, (parts, SIZE)
     along: float  # the curvature along the direction, clipped by itself; 0 without one
-    variance: float  # of the scores, their squared norms
+    variance: float  # of the clipped scores, their squared norms
+    information: float  # the same of scores that were neither weighted nor clipped
     # (d, d): products of the scores, as they are in the vector; of many latents (1, 1), their
     # squared norms; (0, 0) without weights
     products: np.ndarray
@@ -166,21 +156,23 @@ class Sums(NamedTuple):
 
 def split(value: np.ndarray, at: At) -> Sums:
     """Split a released vector into its parts, without their scales."""
-    d, counted = at.point.size, -2 - SIZE * at.parts
+    d, counted = at.point.size, -3 - SIZE * at.parts
     paired = counted - products_size(d, at.products > 0)
     packed = value[d:paired] / at.curvature_scale
     curvature = np.diag(packed) if at.is_diagonal else smat(packed)
-    along, variance = value[-2] / at.along_scale, value[-1] / at.variance_scale
-    counts = value[counted:-2].reshape(at.parts, SIZE) / at.counts_scale
+    along, (variance, information) = value[-3] / at.along_scale, value[-2:] / at.trace_scale
+    counts = value[counted:-3].reshape(at.parts, SIZE) / at.counts_scale
     products = smat(value[paired:counted] / at.products_scale)
     score = value[:d] / at.score_scales
-    return Sums(score, curvature, counts, float(along), float(variance), products)
+    return Sums(
+        score, curvature, counts, float(along), float(variance), float(information), products
+    )
 
 
 def vector_size(d: int, parts: int = 1, weighted: bool = False) -> int:
     """Return the length of the joint vector for ``d`` latents and so many parts of scores."""
     curvature = d if d > MANY_LATENTS else d * (d + 1) // 2
-    return d + curvature + products_size(d, weighted) + SIZE * parts + 2
+    return d + curvature + products_size(d, weighted) + SIZE * parts + 3
 
 
 def parts_of(dispersion: np.ndarray) -> int:

@@ -1,8 +1,7 @@
-"""How long scores are: observed ones, those of drawn outcomes, and predictors' leverages.
+"""How long scores are: observed ones, less those of outcomes that the model draws.
 
-Clipping is centred by outcomes that the model draws. Where observed scores are longer or shorter
-than these, what it cuts off has a mean; and where a weight shortens records that lie far out, all
-rests on the model there. Counts of lengths say how much that may be.
+Clipping is centred by drawn outcomes. Where observed scores are longer or shorter than these, what
+it cuts off has a mean. Counts of lengths say how much that may be.
 """
 
 import numpy as np
@@ -11,11 +10,9 @@ import numpy as np
 # large as the number of latents
 LEAST, BINS = -3, 14
 CENTRES = 2.0 ** (LEAST + np.arange(BINS))
-# factors of the expected counts and of leverages: they need to be known less exactly
-EXPECTED = 0.5
 # the largest norm of a record's counts
-COUNTS_NORM = (2 + 2 * EXPECTED**2) ** 0.5
-SIZE = 3 * BINS
+COUNTS_NORM = 2**0.5
+SIZE = BINS
 
 
 def memberships(norms: np.ndarray) -> np.ndarray:
@@ -46,26 +43,15 @@ def shared(norms: np.ndarray, chances: np.ndarray) -> np.ndarray:
     return total
 
 
-def counts(norms: np.ndarray, usual: np.ndarray, chances: np.ndarray) -> np.ndarray:
-    """Return records' counts: observed less expected, expected, and leverages, (rows, 3 BINS).
+def counts(norms: np.ndarray, chances: np.ndarray) -> np.ndarray:
+    """Return records' counts of observed lengths less those that are expected, (rows, BINS).
 
     The observed outcome's is the first of ``norms``, (rows, 1 + k); k others are drawn, and have
-    these ``chances``, (rows, k). The ``usual`` length of a record, (rows,), is its leverage.
+    these ``chances``, (rows, k).
 
-    **Privacy.** A row's norm is at most COUNTS_NORM. With o, e and l the memberships, which are not
-    negative and sum to one, |o - e|^2 + EXPECTED^2 (|e|^2 + |l|^2) is convex in each of them, and
-    so largest where each is a unit vector: there it is at most 2 + 2 EXPECTED^2. Without drawn
-    outcomes e is zero, and it is smaller.
+    **Privacy.** A row's norm is at most COUNTS_NORM: memberships o and e are not negative and sum
+    to one, so |o - e|^2 is convex in each of them, and largest where both are unit vectors. Without
+    drawn outcomes e is zero.
     """
-    one = np.ones((len(norms), 1))
-    observed, expected = shared(norms[:, :1], one), shared(norms[:, 1:], chances)
-    of_leverage = shared(usual[:, None], one)
-    return np.concatenate(
-        [observed - expected, EXPECTED * expected, EXPECTED * of_leverage], axis=1
-    )
-
-
-def split_counts(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Split sums of counts into excess, expected counts and leverages, without their factors."""
-    excess, expected, leverage = value.reshape(3, BINS)
-    return excess, expected / EXPECTED, leverage / EXPECTED
+    observed = shared(norms[:, :1], np.ones((len(norms), 1)))
+    return observed - shared(norms[:, 1:], chances)

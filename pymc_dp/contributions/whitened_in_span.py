@@ -87,7 +87,7 @@ class _ScoresInSpan(NamedTuple):
 
     def weighted_sum(self, prepared: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
         """Sum the vectors of a batch, in coordinates of the latents."""
-        c, counted = len(self.own), -2 - SIZE * parts_of(self.scores.dispersion)
+        c, counted = len(self.own), -3 - SIZE * parts_of(self.scores.dispersion)
         has_pairs = self.scores.survey is not None and self.scores.d <= MANY_LATENTS
         pairs = c * (c + 1) // 2 if has_pairs else int(self.scores.survey is not None)
         weighted = prepared.vectors * weights[:, None]

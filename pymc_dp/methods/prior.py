@@ -13,6 +13,10 @@ from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, pt
 from pymc_dp.model.modes import PYTHON, without_c
 
+Gradient = Callable[[np.ndarray], np.ndarray]  # point (d,) -> gradient (d,)
+
+# the least eigenvalue of a prior's precision, in units of its latents
+LEAST_PRECISION = 1e-10
 STEP = 1e-4  # the step of central differences where the prior is smooth
 LONGEST_STEP = 1e3  # the longest step, about a kink
 
@@ -75,6 +79,23 @@ def prior_curvature(slope: Callable[[np.ndarray], np.ndarray], point: np.ndarray
     array([[3.]])
     """
     return _curvature(slope, np.asarray(point, "float64").tobytes()).copy()
+
+
+def prior_precision(slope: Gradient, point: np.ndarray, least: float | np.ndarray) -> np.ndarray:
+    """Return the curvature of the log prior, and ``least``, by latents, for priors without an end.
+
+    Each latent has its own unit in what is made positive definite.
+
+    >>> wide = np.array([1e-18, 1.0, 0.0])
+    >>> prior_precision(lambda z: -wide * z, np.zeros(3), 1e-24).diagonal()
+    array([1.e-18, 1.e+00, 1.e-24])
+    """
+    curvature = prior_curvature(slope, point)
+    scale = np.sqrt(np.maximum(abs(curvature).max(axis=0), least))
+    units = np.outer(scale, scale)
+    values, vectors = np.linalg.eigh(curvature / units)
+    floored = (vectors * np.maximum(values, LEAST_PRECISION)) @ vectors.T
+    return np.asarray(units * (floored + floored.T) / 2 + np.diag(np.full(point.size, least)))
 
 
 @lru_cache(maxsize=8)  # a round asks for it several times at one point

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.gaussian import hamiltonian
+from pymc_dp.engine import sampler as hamiltonian
 from pymc_dp.methods.registry import METHODS
 
 DOCS = Path(__file__).parents[2] / "docs"

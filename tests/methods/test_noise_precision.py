@@ -10,9 +10,9 @@ from scipy import integrate, stats
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.run import run_releases
 from pymc_dp.driver.setup import set_up
-from pymc_dp.methods.gaussian.noisy_mean import covariance_with_noise
 from pymc_dp.methods.linear.noise_precision import Energies, NoisePrecision
 from pymc_dp.methods.linear.residual_energy import Bounded
+from pymc_dp.methods.normal import covariance_with_noise
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.testing import deterministic_noise
 

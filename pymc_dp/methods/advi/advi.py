@@ -9,22 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.local_latents import integrated
+from pymc_dp.engine.constants import CONSTANTS
+from pymc_dp.engine.method import RoundTerms, rounds_of, stages_of_rounds, whitened_method
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.advi.options import AdviOptions
 from pymc_dp.methods.algorithm import ADVI, NEWTON
-from pymc_dp.methods.by_rounds import whitened_method
 from pymc_dp.methods.chain import chain
-from pymc_dp.methods.gaussian.defaults import DEFAULTS as ROUND_DEFAULTS
-from pymc_dp.methods.gaussian.private_start import FindStart, PrivateStart
-from pymc_dp.methods.gaussian.schedule import RoundTerms
-from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.method import Method, OnOwnScale, OnRealLine
 from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.mixture.start import SketchedStart
 from pymc_dp.methods.model_class import MethodSpec
 from pymc_dp.methods.prior import prior_gradient
+from pymc_dp.methods.private_start import FindStart, PrivateStart
 from pymc_dp.methods.refusal import require_integrable
 from pymc_dp.model import Records
 
@@ -49,27 +46,15 @@ def build(by_steps: BySteps, records: Records, options: AdviOptions) -> Method |
     return chain(
         fitted,
         *stages_of_rounds(
-            records,
-            prior,
-            _terms(records, options),
-            share=ROUND_DEFAULTS.share_after_steps,
+            rounds_of(records, prior, RoundTerms.of(options, options.releases_of_rounds)),
+            share=CONSTANTS.share_after_steps,
             point=lambda state: state.average["mu"],
         ),
     )
 
 
-def _terms(records: Records, options: AdviOptions) -> RoundTerms:
-    """Count rounds. Without noise a curvature hides nothing, and groups need not shift together.
-
-    Of many latents its diagonal is all that is known, with noise or without.
-    """
-    shifts = options.noisy or records.size > MANY_LATENTS
-    return RoundTerms.of(options, options.releases_of_rounds, shifts)
-
-
 def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method | OnOwnScale:
-    terms = _terms(records, options)
-
+    terms = RoundTerms.of(options, options.releases_of_rounds)
     if options.weights is not None and records.of_units:
         raise NotSeparableError(
             f"weights= multiply the log likelihood of single records, and that of units whose "

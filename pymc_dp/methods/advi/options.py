@@ -8,8 +8,8 @@ from typing import Any
 
 from pymc_dp.accounting.arguments import checked_number
 from pymc_dp.accounting.release import ReleaseSpec
+from pymc_dp.engine.method import check_length, default_length
 from pymc_dp.methods.defaults import default_clip_norm, default_sample_rate
-from pymc_dp.methods.gaussian.schedule import check_length, default_length
 from pymc_dp.methods.options import CLIP_NORM, NOISE_AWARE, SAMPLE_RATE, Options, Schedule, option
 from pymc_dp.tables.weights import HINT, SurveyWeights
 

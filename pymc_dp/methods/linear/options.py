@@ -5,11 +5,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from pymc_dp.contributions.estimating import AVERAGED, Estimating
-from pymc_dp.methods.by_rounds import by_rounds
-from pymc_dp.methods.gaussian.private_start import FindStart
-from pymc_dp.methods.gaussian.schedule import RoundTerms, check_length, default_length
+from pymc_dp.engine.method import RoundTerms, by_rounds, check_length, default_length
 from pymc_dp.methods.method import OnRealLine
 from pymc_dp.methods.options import NOISE_AWARE, BatchOptions, option
+from pymc_dp.methods.private_start import FindStart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +46,7 @@ class LinearOptions(BatchOptions, ABC):
 
     def _rounds(self, find_start: FindStart, estimating: Estimating) -> OnRealLine:
         n = default_length(self.noisy) if self.n is None else check_length(self.n)
-        terms = RoundTerms.of(self, n, shifts=self.noisy)
+        terms = RoundTerms.of(self, n)
         return by_rounds(terms._replace(estimating=estimating), find_start)
 
     @abstractmethod

@@ -13,9 +13,6 @@ import numpy as np
 from pymc_dp.contributions.layout import Layout
 from pymc_dp.methods.algorithm import Algorithm
 from pymc_dp.methods.doubts import BY_ROUNDS, Doubt, uncentred
-from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
-from pymc_dp.methods.gaussian.posterior import GaussianPosterior
-from pymc_dp.methods.gaussian.prior import GaussianPrior
 from pymc_dp.methods.linear.clipping import Scale, bounds_of, first_scale, rescaled
 from pymc_dp.methods.linear.defaults import DEFAULTS
 from pymc_dp.methods.linear.link import GAUSSIAN, OTHER
@@ -26,6 +23,13 @@ from pymc_dp.methods.linear.quadratic import Context, Expect, Sums, contribution
 from pymc_dp.methods.linear.residual_energy import energy_of
 from pymc_dp.methods.linear.solve import Solved, solve
 from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.normal import (
+    Average,
+    GaussianPosterior,
+    GaussianPrior,
+    NoisyAverage,
+    number_of,
+)
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
 

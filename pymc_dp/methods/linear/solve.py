@@ -5,13 +5,18 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.methods.conjugate.expectation import converged
-from pymc_dp.methods.gaussian.averaging import NoisyAverage
-from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge
-from pymc_dp.methods.gaussian.prior import Gammas, GaussianPrior, expected_precision
-from pymc_dp.methods.gaussian.trust_region import within_trust_region
 from pymc_dp.methods.linear.defaults import DEFAULTS
 from pymc_dp.methods.linear.noise_precision import TINY, Energies, NoisePrecision
 from pymc_dp.methods.linear.quadratic import Sums
+from pymc_dp.methods.normal import (
+    Gammas,
+    GaussianPrior,
+    NoisyAverage,
+    Spectrum,
+    expected_precision,
+    spectral_edge,
+    within_trust_region,
+)
 
 
 class Solved(NamedTuple):

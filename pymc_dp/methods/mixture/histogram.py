@@ -17,11 +17,11 @@ from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import each_gradient, on_batch
 from pymc_dp.contributions.outcome_histogram import CLIP_NORM, outcome_histogram
 from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
-from pymc_dp.methods.gaussian.expected_scores import made_up_outcomes, outcomes_alone
-from pymc_dp.methods.gaussian.private_start import PrivateStart, Values, reported_as
+from pymc_dp.engine.outcomes import made_up_outcomes, outcomes_alone
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.prior import finite_draws, prior_gradient
+from pymc_dp.methods.private_start import PrivateStart, Values, reported_as
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
 from pymc_dp.privacy.query import Noisy, Query

@@ -27,7 +27,7 @@ from pymc_dp.methods.conjugate.probe_points import (
     ones,
     probe_rows,
 )
-from pymc_dp.methods.gaussian.prior import GaussianPrior, gaussian_prior
+from pymc_dp.methods.normal import GaussianPrior, gaussian_prior
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Tensor

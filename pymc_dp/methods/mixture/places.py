@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_rows
-from pymc_dp.methods.gaussian.noise_floor import Spectrum
 from pymc_dp.methods.mixture.model import Components, MixtureModel
+from pymc_dp.methods.normal import Spectrum
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
 

@@ -7,14 +7,14 @@ import numpy as np
 
 from pymc_dp.accounting.release import ReleaseSpec
 from pymc_dp.methods.chain import Stage, chain
-from pymc_dp.methods.gaussian.averaging import number_of
-from pymc_dp.methods.gaussian.private_start import PrivateStart, Values
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.mixture.decode import decode
 from pymc_dp.methods.mixture.defaults import DEFAULTS
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components, recognise
 from pymc_dp.methods.mixture.places import Places, places_of
 from pymc_dp.methods.mixture.sketch import CLIP_NORM, contribution, frequencies_for, read
+from pymc_dp.methods.normal import number_of
+from pymc_dp.methods.private_start import PrivateStart, Values
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query

@@ -13,14 +13,12 @@ import numpy as np
 
 from pymc_dp.contributions.layout import Layout
 from pymc_dp.methods.algorithm import ALGORITHM_3
-from pymc_dp.methods.gaussian.averaging import NoisyAverage
-from pymc_dp.methods.gaussian.posterior import GaussianPosterior
-from pymc_dp.methods.gaussian.prior import Gammas
 from pymc_dp.methods.linear.defaults import DEFAULTS as LINEAR
 from pymc_dp.methods.linear.quadratic import Context, Sums, contribution, from_origin, layout_of
 from pymc_dp.methods.linear.regression import Structure
 from pymc_dp.methods.linear.solve import Solved, solve
 from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.normal import Gammas, GaussianPosterior, NoisyAverage
 from pymc_dp.methods.sep.regression.defaults import DEFAULTS as OF_SITES
 from pymc_dp.methods.sep.regression.tilted import sites
 from pymc_dp.methods.sep.settings import Settings

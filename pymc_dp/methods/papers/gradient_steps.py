@@ -18,8 +18,8 @@ from pymc_dp.methods.advi.options import AdviOptions
 from pymc_dp.methods.algorithm import ADVI, PLAIN_ADVI
 from pymc_dp.methods.defaults import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.doubts import uncentred
-from pymc_dp.methods.gaussian.posterior import describe_gaussian
 from pymc_dp.methods.method import Compiled, Draws, Method, Trace
+from pymc_dp.methods.normal import describe_gaussian
 from pymc_dp.methods.papers.families import FULL_RANK, Family, Params, mean_field_slopes
 from pymc_dp.methods.papers.gradient_defaults import DEFAULTS
 from pymc_dp.methods.papers.optimizers import Optimizer, decaying_adam, from_pymc

@@ -16,7 +16,6 @@ from pymc_dp.methods.algorithm import (
     Algorithm,
     of_rounds,
 )
-from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import regression
 from pymc_dp.methods.linear.clipping import scaled
 from pymc_dp.methods.linear.predictor import is_near_regression, predictor_of, recognise
@@ -24,6 +23,7 @@ from pymc_dp.methods.linear.quadratic import own_curvature, variational
 from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.method import Method, OnRealLine
 from pymc_dp.methods.model_class import MethodSpec, ModelClass, build_matching
+from pymc_dp.methods.normal import gaussian_prior
 from pymc_dp.methods.vips.conjugate import conjugate
 from pymc_dp.methods.vips.conjugate import model as conjugate_model
 from pymc_dp.methods.vips.factors import factors

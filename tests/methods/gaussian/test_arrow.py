@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pymc_dp.methods.gaussian.arrow import Conditional
+from pymc_dp.engine.conditional import Conditional
 
 POINTS = 4
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pymc_dp.methods.gaussian.averaging import NoisyAverage
+from pymc_dp.methods.normal import NoisyAverage
 
 WEIGHTS = st.lists(st.floats(0, 1), min_size=1, max_size=6)
 

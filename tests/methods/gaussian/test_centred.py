@@ -7,9 +7,9 @@ import pytest
 import pymc_dp
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.outcomes import compile_draws
-from pymc_dp.methods.gaussian.centred import centred
+from pymc_dp.engine.centred import centred
+from pymc_dp.engine.conditional import log_prior_of
 from pymc_dp.methods.gaussian.hyperpriors import hyperpriors as parted
-from pymc_dp.methods.gaussian.normal_latents import log_prior_of
 from pymc_dp.model import separate
 from pymc_dp.testing import deterministic_noise
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_dp.methods.gaussian.hamiltonian import draw_by_hamiltonian
+from pymc_dp.engine.sampler import draw_by_hamiltonian
 
 DRAWS = 4000
 

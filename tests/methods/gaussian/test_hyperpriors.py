@@ -10,6 +10,8 @@ from scipy import stats
 import pymc_dp
 from pymc_dp.contributions.joint_vector import vector_size
 from pymc_dp.contributions.score_scales import BINS
+from pymc_dp.engine.conditional import NormalLikelihood
+from pymc_dp.engine.outcomes import OutcomeScale
 from pymc_dp.methods.by_rounds import whitened_method
 from pymc_dp.methods.gaussian.doubts import doubts_of_chains
 from pymc_dp.methods.gaussian.hyperpriors import (
@@ -17,9 +19,7 @@ from pymc_dp.methods.gaussian.hyperpriors import (
     NormalPrior,
     hyperpriors,
 )
-from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from pymc_dp.methods.gaussian.likelihood import likelihood
-from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale
 from pymc_dp.methods.gaussian.schedule import RoundTerms
 from pymc_dp.methods.gaussian.state import Scored
 from pymc_dp.methods.prior import prior_gradient

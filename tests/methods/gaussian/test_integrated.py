@@ -7,9 +7,9 @@ import pymc as pm
 import pytest
 from scipy import stats
 
-from pymc_dp.methods.gaussian import integrated as module
+from pymc_dp.engine import conditional as module
+from pymc_dp.engine.conditional import NormalLikelihood
 from pymc_dp.methods.gaussian.hyperpriors import hyperpriors
-from pymc_dp.methods.gaussian.integrated import NormalLikelihood
 from tests.zoo import separated
 
 GROUPS, ROWS, NOISE = 5, 60, 0.4

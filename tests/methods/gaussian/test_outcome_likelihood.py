@@ -5,8 +5,8 @@ import pymc as pm
 import pytest
 from scipy import stats
 
+from pymc_dp.engine.sampler import likely_points
 from pymc_dp.methods.gaussian import draws
-from pymc_dp.methods.gaussian.likely_points import likely_points
 from pymc_dp.testing import deterministic_noise
 
 QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}

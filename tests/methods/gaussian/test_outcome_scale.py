@@ -8,11 +8,11 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+from pymc_dp.engine.outcomes import OutcomeScale, outcome_scale
 from pymc_dp.methods.gaussian.belief import Curvature
 from pymc_dp.methods.gaussian.long_steps import LatestStep
 from pymc_dp.methods.gaussian.mode import Mode
 from pymc_dp.methods.gaussian.newton import Step, _without_excess
-from pymc_dp.methods.gaussian.outcome_scale import OutcomeScale, outcome_scale
 from pymc_dp.methods.gaussian.scale_at_mode import NO_EXCESS, Excess, log_of_noisy
 from pymc_dp.testing import deterministic_noise
 from tests import zoo

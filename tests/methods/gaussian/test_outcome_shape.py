@@ -8,7 +8,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.contributions.joint_vector import At, vector_size
-from pymc_dp.methods.gaussian.outcome_shape import shape_latents
+from pymc_dp.engine.outcomes import shape_latents
 from pymc_dp.methods.gaussian.release import unwhitened
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.testing import deterministic_noise

@@ -7,8 +7,8 @@ from scipy.stats import skewnorm
 
 import pymc_dp
 from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.engine.made_up import away_from_stationary
 from pymc_dp.methods.gaussian import problem
-from pymc_dp.methods.gaussian.stationary import away_from_stationary
 from tests.zoo import build as model_of
 from tests.zoo import separated
 

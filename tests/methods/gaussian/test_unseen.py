@@ -5,8 +5,8 @@ import pymc as pm
 import pytest
 
 from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.engine.made_up import not_contradicted, unseen_directions, without
 from pymc_dp.methods.gaussian.belief import Curvature
-from pymc_dp.methods.gaussian.unseen import not_contradicted, unseen_directions, without
 from tests.zoo import separated
 
 ROWS, GROUPS = 80, 7

@@ -11,17 +11,23 @@ from pymc_dp.methods.conjugate.description import natural_parameters
 from pymc_dp.methods.conjugate.exponential import DIRICHLET
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
 from pymc_dp.methods.doubts import BY_ROUNDS, uncentred
-from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
-from pymc_dp.methods.gaussian.cavity import cavity, site_share
-from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge
-from pymc_dp.methods.gaussian.posterior import GaussianPosterior
-from pymc_dp.methods.gaussian.prior import Gammas
 from pymc_dp.methods.linear.defaults import DEFAULTS as LINEAR
 from pymc_dp.methods.linear.quadratic import Sums
 from pymc_dp.methods.linear.solve import Solved, solve
 from pymc_dp.methods.method import Compiled, Draws, Method, OnRealLine, beside
 from pymc_dp.methods.mixture.model import MixtureModel, components
 from pymc_dp.methods.mixture.start import SketchedStart
+from pymc_dp.methods.normal import (
+    Average,
+    Gammas,
+    GaussianPosterior,
+    NoisyAverage,
+    Spectrum,
+    cavity,
+    number_of,
+    site_share,
+    spectral_edge,
+)
 from pymc_dp.methods.sep.mixture.defaults import DEFAULTS
 from pymc_dp.methods.sep.mixture.sites import Context, Sites, contribution, layout_of
 from pymc_dp.methods.sep.settings import Settings

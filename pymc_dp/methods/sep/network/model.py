@@ -10,7 +10,6 @@ from typing import NamedTuple
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.methods.conjugate.families import gaussian_latents
-from pymc_dp.methods.gaussian.prior import GaussianPrior, check_independent, gaussian_prior
 from pymc_dp.methods.linear.predictor import (
     Predictor,
     bottlenecks,
@@ -18,6 +17,7 @@ from pymc_dp.methods.linear.predictor import (
     predictor_at,
 )
 from pymc_dp.methods.mixture.model import is_near as is_near_mixture
+from pymc_dp.methods.normal import GaussianPrior, check_independent, gaussian_prior
 from pymc_dp.methods.refusal import NotConjugateError, refuse_local_latents
 from pymc_dp.methods.sep.network.moments import Moments
 from pymc_dp.methods.sep.network.propagation import propagate

@@ -13,12 +13,18 @@ import numpy as np
 from pymc_dp.methods.algorithm import BACKPROPAGATION
 from pymc_dp.methods.conjugate.exponential import GAMMA, Natural
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
-from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
-from pymc_dp.methods.gaussian.cavity import cavity, site_share
-from pymc_dp.methods.gaussian.posterior import GaussianPosterior
-from pymc_dp.methods.gaussian.prior import Gammas, expected_precision
-from pymc_dp.methods.gaussian.trust_region import within_trust_region
 from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.normal import (
+    Average,
+    Gammas,
+    GaussianPosterior,
+    NoisyAverage,
+    cavity,
+    expected_precision,
+    number_of,
+    site_share,
+    within_trust_region,
+)
 from pymc_dp.methods.sep.network.defaults import DEFAULTS
 from pymc_dp.methods.sep.network.model import Network
 from pymc_dp.methods.sep.network.sites import BoundedLayout, Context, Sites, contribution, read

@@ -15,8 +15,8 @@ from pytensor.graph.replace import clone_replace
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.exponential import flat_gradient, two_derivatives
 from pymc_dp.methods.conjugate.probe_points import for_each_row
-from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
+from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.sep.network.defaults import DEFAULTS
 from pymc_dp.methods.sep.network.model import Network
 from pymc_dp.methods.sep.network.moments import PROBIT_SCALE, log_cdf

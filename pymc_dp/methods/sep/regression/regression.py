@@ -4,8 +4,6 @@ import numpy as np
 
 from pymc_dp.contributions.estimating import SITES
 from pymc_dp.methods.algorithm import EXPECTATION_PROPAGATION
-from pymc_dp.methods.gaussian.cavity import Cavity, cavity
-from pymc_dp.methods.gaussian.prior import gaussian_prior
 from pymc_dp.methods.linear import predictor
 from pymc_dp.methods.linear.clipping import scaled
 from pymc_dp.methods.linear.link import GAUSSIAN, PROBIT
@@ -14,6 +12,7 @@ from pymc_dp.methods.linear.regression import Form, Structure, roles_of
 from pymc_dp.methods.linear.regression import build as build_regression
 from pymc_dp.methods.linear.solve import Solved
 from pymc_dp.methods.method import Method, OnRealLine
+from pymc_dp.methods.normal import Cavity, cavity, gaussian_prior
 from pymc_dp.methods.refusal import NotConjugateError
 from pymc_dp.methods.sep.regression.defaults import DEFAULTS
 from pymc_dp.methods.sep.regression.tilted import sites

@@ -10,7 +10,7 @@ from pymc_dp.methods.conjugate.expectation import rules_of
 from pymc_dp.methods.conjugate.exponential import NORMAL, ExponentialFamily
 from pymc_dp.methods.conjugate.noise_aware import within_bounds
 from pymc_dp.methods.conjugate.probe_points import probe_rows
-from pymc_dp.methods.gaussian.averaging import NoisyAverage
+from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.vips.conjugate.model import Context, Posterior, Statistics, Structure
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.model import Records

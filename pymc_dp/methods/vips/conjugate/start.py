@@ -9,11 +9,11 @@ import numpy as np
 
 from pymc_dp.methods.conjugate.expectation import Point
 from pymc_dp.methods.conjugate.probe_points import nearly_equal, probe_point, probe_rows
-from pymc_dp.methods.gaussian.averaging import NoisyAverage
-from pymc_dp.methods.gaussian.private_start import PrivateStart, Values, reported_as
 from pymc_dp.methods.method import Method
 from pymc_dp.methods.mixture.model import MixtureModel
 from pymc_dp.methods.mixture.start import SketchedStart
+from pymc_dp.methods.normal import NoisyAverage
+from pymc_dp.methods.private_start import PrivateStart, Values, reported_as
 from pymc_dp.methods.vips.conjugate.defaults import DEFAULTS
 from pymc_dp.methods.vips.conjugate.fit import Fit, State, context_at
 from pymc_dp.methods.vips.conjugate.model import Posterior

@@ -12,8 +12,8 @@ from pymc_dp.methods.algorithm import TOPICS, VARIATIONAL_BAYES
 from pymc_dp.methods.conjugate.description import dims_of
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, geometric_mean
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
-from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.method import Compiled, Method, beside
+from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.vips.settings import Settings
 from pymc_dp.methods.vips.topics.defaults import DEFAULTS, Schedule
 from pymc_dp.methods.vips.topics.documents import topic_counts, word_counts

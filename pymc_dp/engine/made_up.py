@@ -1,9 +1,12 @@
-"""Directions of latents that no record can tell anything of, whatever its values are.
+"""What made-up records show of a model: its null space, and points at which its scores vanish.
 
 An intercept and the effects of all groups may rise and fall together: the likelihood knows their
 sums alone. Noise hides this from the releases, but it is a property of the model: it shows in the
-scores of made-up records.
+scores of made-up records. So does a start at which a score vanishes whatever the records are, such
+as that of two layers of a network, or at which the Fisher information is singular.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 from pytensor.graph.traversal import toposort
@@ -12,12 +15,11 @@ from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
-from scipy.linalg import null_space
 
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.drawn_scores import DrawnScores
-from pymc_dp.methods.gaussian.belief import Curvature, symmetric
-from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.engine.constants import CONSTANTS
+from pymc_dp.methods.prior import Gradient, prior_precision
 from pymc_dp.model import Records
 from pymc_dp.model.graph_types import AnyVariable, Node
 from pymc_dp.privacy.contribution import Batch
@@ -30,8 +32,6 @@ IN_TURN = 1 / 3  # the share of integers that reach all groups in turn, so that 
 BALANCED = 4  # times that rows and columns of scores are scaled
 # singular values that are 0, as a share of the largest
 ROUNDING = 1e-10
-# the share of the noise that is left of a curvature that is known to be 0
-LEFT = 1e-6
 
 
 def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
@@ -60,18 +60,6 @@ def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
     if (abs(last @ found) > ROUNDING**0.5).any():
         return np.zeros((d, 0))
     return np.asarray(np.linalg.qr(found / unit[:, None])[0])
-
-
-def unseen_among(unseen: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """Return those unseen directions, (d, k), that lie in the span of others, (d, m), as (m, n).
-
-    >>> found = unseen_among(np.array([[-1], [1], [1]]), np.array([[1, 0], [0, 1], [0, 1]]))
-    >>> (found / found[0]).round(2)
-    array([[ 1.],
-           [-1.]])
-    """
-    unit = np.linalg.qr(unseen)[0]
-    return np.asarray(null_space(V - unit @ (unit.T @ V), rcond=ROUNDING**0.5))
 
 
 def computes_with_columns(records: Records) -> bool:
@@ -162,37 +150,124 @@ def made_up(records: Records, rng: np.random.Generator, rows: int) -> Batch:
     return {name: column(name).astype(dtype) for name, dtype in types.items()}
 
 
-def not_contradicted(found: Curvature, unseen: np.ndarray) -> np.ndarray:
-    """Return unseen directions N, (d, k), or none of them where a release shows a curvature there.
+def away_from_stationary(
+    records: Records, start: np.ndarray, prior_gradient: Gradient, scores: DrawnScores
+) -> np.ndarray:
+    """Move latents in which the likelihood is stationary at a start, (d,), to a random point near.
 
-    Made-up records do not reach everything that real ones do: an effect of the years after 2005
-    shows in years alone. In directions that no record sees a release holds noise and nothing else.
+    It is normal around the start, with the prior's standard deviation there, or with 1 if that is
+    larger: a flat prior has none. Latents whose scores depend on those of others at the start move
+    by one to two times that, where their information is no longer small.
 
-    >>> N, noise = np.array([[1.0], [-1.0]]) / 2**0.5, np.eye(2)
-    >>> not_contradicted(Curvature(np.full((2, 2), 50.0), noise), N).shape
-    (2, 1)
-    >>> not_contradicted(Curvature(np.diag([50.0, 50.0]), noise), N).shape
-    (2, 0)
+    **Privacy.** A function of the model's graph, and of the shapes and types of its columns.
     """
-    if not unseen.size:
-        return unseen
-    along = Curvature(*(symmetric(unseen.T @ x @ unseen) for x in found)).spectrum()
-    seen = (along.values > DEFAULTS.sure * along.edge).any()
-    return unseen[:, :0] if seen else unseen
+
+    def width_at(point: np.ndarray) -> np.ndarray:
+        precision = prior_precision(prior_gradient, point, CONSTANTS.flat_precision)
+        return np.asarray(np.minimum(np.diag(precision) ** -0.5, 1.0))
+
+    rng = np.random.default_rng(0)
+    elsewhere = start + rng.normal(size=start.size)
+    rows = made_up(records, rng, ROWS)
+    # an outcome that is just the mean has no score: each row has a second one
+    others = rows | {name: 1 - rows[name] for name in records.drawn if name in rows}
+    still = stationary(scores, (rows, others), start, elsewhere)
+    if still.any():
+        start = np.where(still, start + width_at(start) * rng.normal(size=start.size), start)
+    if scores.draw is None or records.local_latents or start.size > MANY_LATENTS:
+        return start
+
+    few = made_up(records, rng, ROWS // 10 + 20 * start.size)
+
+    def dependent_at(point: np.ndarray) -> np.ndarray:
+        return _dependent(scores, few, point)
+
+    singular = singular_latents(dependent_at, start, elsewhere)
+    if not singular.any():
+        return start
+    steps = rng.choice([-1, 1], start.size) * rng.uniform(1, 2, start.size)
+    return np.where(singular, start + width_at(start) * steps, start)
 
 
-def without(found: Curvature, unseen: np.ndarray) -> Curvature:
-    """Condition a noisy curvature on being 0 in unseen directions N, (d, k).
+def stationary(
+    scores: DrawnScores, tables: tuple[Batch, ...], start: np.ndarray, elsewhere: np.ndarray
+) -> np.ndarray:
+    """Return in which latents no row has a score as long as they all stay at the start, (d,).
 
-    >>> N = np.array([[1.0], [-1.0]]) / 2**0.5
-    >>> without(Curvature(np.diag([3.0, 1.0]), np.eye(2)), N).estimate
-    array([[1., 1.],
-           [1., 1.]])
+    Rows have scores in them elsewhere. A latent that moves once others have moved is none of them:
+    the spread of effects that start at 0, say.
     """
-    if not unseen.size:
-        return found
-    QN = found.noise @ unseen
-    inverse = np.linalg.inv(unseen.T @ QN)
-    A = np.eye(len(QN)) - QN @ inverse @ unseen.T
-    noise = found.noise - (1 - LEFT) * QN @ inverse @ QN.T
-    return Curvature(symmetric(A @ found.estimate @ A.T), symmetric(noise))
+    least = ROUNDING * _sizes(scores, tables, elsewhere)
+    known = np.isfinite(least)  # a made-up outcome may be impossible
+    still = np.asarray((known & (least > 0)).any(axis=0))
+    while still.any():
+        sizes = _sizes(scores, tables, np.where(still, start, elsewhere))
+        moved = still & (known & ~(sizes <= least)).any(axis=0)
+        if not moved.any():
+            break
+        still = still & ~moved
+    return np.asarray(still)
+
+
+def singular_latents(
+    dependent_at: Callable[[np.ndarray], np.ndarray], start: np.ndarray, elsewhere: np.ndarray
+) -> np.ndarray:
+    """Return the fewest latents that make the Fisher information singular at their start, (d,).
+
+    It stays so wherever all others are, and is not so elsewhere. ``dependent_at`` says which
+    latents have a part in its null space at a point.
+
+    >>> def location_and_skewness(z):  # and one more
+    ...     return np.array([z[1] == 0, z[1] == 0, False])
+    >>> singular_latents(location_and_skewness, np.zeros(3), np.ones(3))
+    array([False,  True, False])
+    """
+    every = dependent_at(start)
+    if every.any():  # most models have none, and elsewhere outcomes are slow to draw
+        every = every & ~dependent_at(elsewhere)
+    while every.any():
+        stay = every & dependent_at(np.where(every, start, elsewhere))
+        if (stay == every).all():
+            break
+        every = stay
+    fewest = every.copy()
+    for latent in np.flatnonzero(every):
+        fewer = fewest & (np.arange(start.size) != latent)
+        if dependent_at(np.where(fewer, start, elsewhere))[every].all():
+            fewest = fewer
+    return fewest
+
+
+def _dependent(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarray:
+    """Return which latents have a part in the null space of the Fisher information, (d,).
+
+    It is that of outcomes which the model draws at the point for made-up records. Where too few of
+    these have finite scores no latent has.
+    """
+    d, rng = point.size, np.random.default_rng(0)
+    drawn_rows = rows | scores.draw(rows, point, rng) if scores.draw else rows
+    with np.errstate(all="ignore"):
+        weights, vectors = scores.of_batch(drawn_rows, point)
+    drawn = weights[:, 1:]
+    every = np.einsum("noc,cnd->ond", drawn, vectors) if scores.channels else drawn.swapaxes(0, 1)
+    of_outcomes = readable((*every,))
+    if len(of_outcomes) < 2 * d:
+        return np.zeros(d, bool)
+    matrix, _ = balanced(of_outcomes)
+    _, values, directions = np.linalg.svd(matrix, full_matrices=False)
+    null = directions[values <= ROUNDING * values[0]]
+    return np.asarray((np.abs(null) > ROUNDING**0.5).any(axis=0))
+
+
+def _sizes(scores: DrawnScores, tables: tuple[Batch, ...], point: np.ndarray) -> np.ndarray:
+    """Return how large each row's score is in each latent, (rows, d)."""
+    with np.errstate(all="ignore"):
+        return np.concatenate([_of_rows(scores, rows, point) for rows in tables])
+
+
+def _of_rows(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarray:
+    weights, vectors = scores.of_batch(rows, point)
+    of_observed = np.abs(weights[:, 0])
+    if not scores.channels:
+        return np.asarray(of_observed)
+    return np.asarray(np.einsum("nc,cnd->nd", of_observed, np.abs(vectors)))

@@ -1,22 +1,20 @@
-"""What rounds in whitened coordinates tell of their own posterior: released numbers alone."""
+"""What rounds say of their own posterior: moments, and doubts, from released numbers alone."""
 
 import numpy as np
+import xarray as xr
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BinomialRV, MultinomialRV, NegBinomialRV, PoissonRV
 from pytensor.tensor.random.op import RandomVariable
-from scipy.linalg import null_space
 
+from pymc_dp.engine.constants import CONSTANTS
+from pymc_dp.engine.curvature import dense, inner, inverse, times
+from pymc_dp.engine.prior import Mixing, PriorAsWritten
+from pymc_dp.engine.rounds import Known, State, covariance, likelihood
+from pymc_dp.engine.sampler import STUCK
 from pymc_dp.methods.doubts import Doubt, Kind, quoted, uncentred
-from pymc_dp.methods.gaussian.belief import Curvature, CurvatureSpectrum
-from pymc_dp.methods.gaussian.hamiltonian import STUCK
-from pymc_dp.methods.gaussian.hyperpriors import Hyperpriors, Mixing
-from pymc_dp.methods.gaussian.long_steps import LatestStep
-from pymc_dp.methods.gaussian.state import State
+from pymc_dp.methods.normal import describe_gaussian
 from pymc_dp.model import Records
 from pymc_dp.model.outcomes import STANDARD_UNIFORM
-
-# the largest share of its prior sd that the sd of a hidden direction may be, before it is warned of
-MOST_OF_PRIOR = 0.3
 
 BY_DRAWS = (
     "Norms that keep the bias small cost noise, and intervals allow for all that is cut off. Write "
@@ -53,14 +51,36 @@ OF_CATEGORIES = (
 )
 
 
-def doubts_of_rounds(records: Records, state: State, of_units: bool = False) -> tuple[Doubt, ...]:
+def describe(records: Records, known: Known, state: State) -> xr.Dataset:
+    """Return the moments of the posterior beside the rounds' normal prior, and what noise adds."""
+    found, without = (likelihood(known, state, noisy) for noisy in (True, False))
+    wide, narrow = covariance(known, found), covariance(known, without)
+    described = describe_gaussian(found.mean.reshape(-1), narrow, records.labels)
+    noise = wide - narrow if state.report.noise_unit else np.zeros_like(wide)
+    described = described.assign(noise_covariance=(("rows", "columns"), noise))
+    if not state.scored or state.report.noise_unit == 0:
+        return described
+    hidden, _ = _directions(records, known, state)
+    return described.assign(
+        hidden_directions=int(hidden.sum()),
+        directions=hidden.size,
+        variance_share=state.report.excess,
+        misfit=state.report.misfit,
+    )
+
+
+def doubts_of_rounds(
+    records: Records, known: Known, state: State, of_units: bool = False
+) -> tuple[Doubt, ...]:
     """List what is doubtful about the posterior of the last round."""
-    curvature, long_steps = state.learnt.believed, _long_steps(records, state.learnt.latest_step)
-    if curvature is None or state.noise_unit == 0:  # nothing is hidden, and nothing clipped
-        return tuple(long_steps)
-    clipped = [uncentred(records.term_names, BY_DRAWS)] if records.outcomes is None else []
-    compared = [_misfit(records, of_units)] if state.is_misfit else []
-    return (*clipped, *compared, *_hidden(records, state, curvature), *long_steps)
+    if not state.scored:
+        return (_unsettled(records.labels),) if state.t > 1 else ()
+    unsettled = _long_steps(records, known, state)
+    if state.report.noise_unit == 0:  # nothing is hidden, and nothing clipped
+        return unsettled
+    clipped = (uncentred(records.term_names, BY_DRAWS),) if records.outcomes is None else ()
+    compared = (_misfit(records, of_units),) if state.report.misfit > 1 else ()
+    return (*clipped, *compared, *_hidden(records, known, state), *unsettled)
 
 
 def _misfit(records: Records, of_units: bool) -> Doubt:
@@ -76,10 +96,11 @@ def _misfit(records: Records, of_units: bool) -> Doubt:
     return Doubt(Kind.MISFIT, names, MISFIT.format(quoted(names), advice))
 
 
-def doubts_of_chains(hyper: Hyperpriors, state: State) -> tuple[Doubt, ...]:
-    """Say whether the chains moved that drew the latents which no record reads."""
-    mixing = hyper.mixing.get(state.learnt.mode.mean.tobytes(), Mixing(0.0, ()))
-    return (*_stuck(hyper, mixing.stuck), *_unmixed(mixing.unmixed))
+def doubts_of_chains(prior: PriorAsWritten, known: Known, state: State) -> tuple[Doubt, ...]:
+    """Say whether the chains moved that drew the posterior."""
+    key = likelihood(known, state).c.tobytes()
+    mixing = prior.mixing.get(key, Mixing(0.0, ()))
+    return (*_stuck(prior, mixing.stuck), *_unmixed(mixing.unmixed))
 
 
 def _unmixed(labels: tuple[str, ...]) -> list[Doubt]:
@@ -94,10 +115,11 @@ def _unmixed(labels: tuple[str, ...]) -> list[Doubt]:
     return [Doubt(Kind.MIXING, labels, text)]
 
 
-def _stuck(hyper: Hyperpriors, stuck: float) -> tuple[Doubt, ...]:
+def _stuck(prior: PriorAsWritten, stuck: float) -> tuple[Doubt, ...]:
     if stuck <= STUCK:  # up to 7 percent are where all is well
         return ()
-    unread = tuple(name for name in hyper.records.latents if name not in hyper.reduced.latents)
+    every = tuple(prior.records.latents)
+    unread = tuple(name for name in every if name not in prior.reduced.latents) or every
     text = (
         f"{stuck:.0%} of the Markov chains that draw {quoted(unread)} hardly moved, so the "
         "posterior of these, and of what has them in its prior, is not right. A prior that spans "
@@ -107,41 +129,40 @@ def _stuck(hyper: Hyperpriors, stuck: float) -> tuple[Doubt, ...]:
     return (Doubt(Kind.MIXING, unread, text),)
 
 
-def _read_by_records(records: Records) -> np.ndarray:
-    """Which coordinates a term of the likelihood depends on, (d,): not those of hyper-priors."""
-    reached = set(ancestors(records.batch.terms))
-    sizes = [start.size for start in records.point.values()]
-    return np.repeat([latent in reached for latent in records.latents.values()], sizes)
+def _directions(records: Records, known: Known, state: State) -> tuple[np.ndarray, np.ndarray]:
+    """Return which white directions noise hides of those in which records may tell something, (m,).
+
+    Return also how large a part each latent has in each of them, (d, m).
+    """
+    back, n = state.scored[-1].back, state.number
+    W = np.linalg.inv(back)
+    values, vectors = np.linalg.eigh(W @ state.curvature @ W.swapaxes(-1, -2) / n)
+    parts = dense(W.swapaxes(-1, -2) @ vectors)
+    seen = np.ones(values.size, bool)
+    if known.unseen.size and len(W) == 1:
+        unseen = np.linalg.qr(np.linalg.solve(W[0].T, known.unseen))[0]
+        seen = ((unseen.T @ vectors[0]) ** 2).sum(axis=0) < 0.5
+    hidden = values.reshape(-1) <= state.report.edge
+    return hidden[seen], parts[:, seen]
 
 
-def hidden_directions(records: Records, state: State, curvature: Curvature) -> np.ndarray:
-    """Return which directions noise hides, of those of which records tell something."""
-    return _spectrum(records, state, curvature).hidden
-
-
-def _spectrum(records: Records, state: State, curvature: Curvature) -> CurvatureSpectrum:
-    """Decompose the curvature of the latents that records read."""
-    read = _read_by_records(records)
-    part, unseen = np.ix_(read, read), state.unseen[read]
-    seen = null_space(unseen.T) if unseen.size else np.eye(len(unseen))
-    estimate, noise = (seen.T @ x[part] @ seen for x in curvature)
-    spectrum = Curvature(estimate, noise).spectrum()
-    return spectrum._replace(vectors=seen @ spectrum.vectors)
-
-
-def _hidden(records: Records, state: State, curvature: Curvature) -> list[Doubt]:
-    """Name the latents of which more than half of the noise lies in hidden directions.
+def _hidden(records: Records, known: Known, state: State) -> list[Doubt]:
+    """Name the latents of which more than half lies in hidden directions.
 
     Directions of which scores alone tell much, so that they are far from as wide as in the prior,
     are no reason for a warning.
     """
-    spectrum = _spectrum(records, state, curvature)
-    wide = _posterior_over_prior(records, state, spectrum) > MOST_OF_PRIOR
-    hidden, parts = spectrum.hidden & wide, spectrum.vectors**2
+    hidden, parts = _directions(records, known, state)
+    posterior = covariance(known, likelihood(known, state))
+    prior = dense(inverse(known.prior_precision))
+    sds = [np.einsum("dm,de,em->m", parts, K, parts) ** 0.5 for K in (posterior, prior)]
+    wide = sds[0] > CONSTANTS.most_of_prior * sds[1]
+    if state.report.edge <= CONSTANTS.hidden:
+        hidden = hidden & wide
     if not hidden.any():
         return []
-    labels = np.array(records.labels)[_read_by_records(records)]
-    mostly = labels[parts[:, hidden].sum(axis=1) > parts.sum(axis=1) / 2]
+    squares, labels = parts**2, np.array(records.labels)
+    mostly = labels[squares[:, hidden].sum(axis=1) > squares.sum(axis=1) / 2]
     names = f", most of all of {quoted(mostly)}" if mostly.size else ""
     text = (
         f"Noise hides what the records say in {hidden.sum()} of {hidden.size} directions of the "
@@ -151,18 +172,6 @@ def _hidden(records: Records, state: State, curvature: Curvature) -> list[Doubt]
         "public knowledge say more."
     )
     return [Doubt(Kind.HIDDEN, tuple(map(str, mostly)), text), *_merged(records.mixtures)]
-
-
-def _posterior_over_prior(
-    records: Records, state: State, spectrum: CurvatureSpectrum
-) -> np.ndarray:
-    """Compare the posterior's sd with the prior's, in every direction of a spectrum."""
-    read, L = _read_by_records(records), spectrum.vectors
-    part = np.ix_(read, read)
-    reported = state.learnt.reported
-    posterior = (reported.covariance + reported.noise)[part]
-    prior = np.linalg.inv(state.prior_at_start)[part]
-    return np.asarray(((L * (posterior @ L)).sum(axis=0) / (L * (prior @ L)).sum(axis=0)) ** 0.5)
 
 
 def _merged(mixtures: tuple[str, ...]) -> list[Doubt]:
@@ -176,13 +185,22 @@ def _merged(mixtures: tuple[str, ...]) -> list[Doubt]:
     return [Doubt(Kind.MERGED, mixtures, text)]
 
 
-def _long_steps(records: Records, latest: LatestStep) -> list[Doubt]:
-    moving = np.flatnonzero(latest.unfinished)
-    if not moving.size:
-        return []
-    names = tuple(records.labels[i] for i in moving)
+def _long_steps(records: Records, known: Known, state: State) -> tuple[Doubt, ...]:
+    step = state.report.step
+    precision = likelihood(known, state).A + known.prior_precision
+    far = inner(step, times(precision, step)) / step.size > 1
+    if state.report.length <= CONSTANTS.near and not far:
+        return ()
+    sds = np.sqrt(np.diag(dense(inverse(precision))))
+    moving = np.abs(step.reshape(-1)) > sds
+    longest = np.abs(step.reshape(-1)) / sds
+    moving |= longest == longest.max()
+    return (_unsettled([records.labels[i] for i in np.flatnonzero(moving)]),)
+
+
+def _unsettled(labels: list[str]) -> Doubt:
     text = (
-        f"The last step of {quoted(names)} was a long one, so the mode may not have been reached: "
+        f"The last step of {quoted(labels)} was a long one, so the mode may not have been reached: "
         "more releases (n=) or a larger epsilon would tell."
     )
-    return [Doubt(Kind.UNFINISHED, names, text)]
+    return Doubt(Kind.UNFINISHED, tuple(labels), text)

@@ -1,9 +1,10 @@
-"""Hamiltonian Monte Carlo with many chains in step, for log densities of many points at once.
+"""Draws from log densities of many points at once: importance sampling, and Hamiltonian Monte Carlo.
 
-All chains make as many leapfrog steps of the same size, so that a hundred of them take hardly
-longer than one.
+Of few latents a Student-t proposal that is moved to the density, with Pareto-smoothed weights, needs
+no gradients. Of many, a hundred chains make leapfrog steps of the same size together.
 
-Source: Neal (2011), MCMC using Hamiltonian dynamics.
+Sources: Cappé et al. (2004), Population Monte Carlo; Vehtari et al. (2024), Pareto smoothed
+importance sampling; Neal (2011), MCMC using Hamiltonian dynamics.
 """
 
 from collections.abc import Callable
@@ -11,13 +12,100 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from pymc_dp.methods.gaussian.defaults import DEFAULTS
+from pymc_dp.engine.constants import CONSTANTS
+from pymc_dp.methods.normal import root_of
+
+# points that are moved to a density, how often they are, how many times as wide as it they are, in
+# variance, and how many have to have weight
+POINTS, ADAPTED, WIDER, ENOUGH = 400, 6, 1.5, 40
+# proposals for each draw, degrees of freedom of their distribution, and the largest shape of the
+# weights' tail with which draws are believed (Vehtari et al. 2024)
+PROPOSALS, FREEDOM, LONGEST_TAIL = 3, 5.0, 0.7
+
+Values = Callable[[np.ndarray], np.ndarray]  # points (n, d) -> log density (n,)
+
+
+def weights_of(log: np.ndarray) -> np.ndarray:
+    """Return weights that sum to one; an outcome without a density has none."""
+    log = np.where(np.isfinite(log), log, -np.inf)
+    w = np.exp(log - log.max(axis=-1, keepdims=True))
+    return np.asarray(w / w.sum(axis=-1, keepdims=True))
+
+
+def likely_points(
+    values: Values, mean: np.ndarray, covariance: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return points, (n, d), about as wide as a density, of which the last are drawn from it.
+
+    A Student-t distribution is moved to it by importance sampling, with weights that are flattened
+    where few points would have all (Cappé et al. 2004).
+    """
+    for _ in range(ADAPTED):
+        z, log = _proposed(values, mean, covariance, POINTS, rng)
+        w = _flattened(log)
+        mean = w @ z
+        covariance = WIDER * (w * (z - mean).T) @ (z - mean)
+    drawn = z[rng.choice(POINTS, POINTS // 2, p=w)]
+    return np.concatenate([z, drawn])
+
+
+def draws_by_importance(
+    values: Values, near: np.ndarray, draws: int, rng: np.random.Generator
+) -> np.ndarray | None:
+    """Draw from a density, (draws, d), that points ``near``, (n, d), are about as wide as.
+
+    Weights are Pareto-smoothed. None where a few proposals would have all of them.
+    """
+    from arviz_stats.base.array import array_stats  # loads what fits that draw otherwise need not
+
+    number = PROPOSALS * max(draws, POINTS)
+    z, log = _proposed(values, near.mean(axis=0), _covariance(near), number, rng)
+    z, log = z[np.isfinite(log)], log[np.isfinite(log)]
+    smoothed, tail = array_stats.psislw(-log)  # type: ignore[no-untyped-call]
+    if not tail <= LONGEST_TAIL:
+        return None
+    shares = np.cumsum(weights_of(smoothed))
+    places = np.searchsorted(shares[:-1], (np.arange(draws) + rng.random()) / draws)
+    return np.asarray(z[rng.permutation(places)])
+
+
+def _covariance(points: np.ndarray) -> np.ndarray:
+    centred = points - points.mean(axis=0)
+    return np.asarray(centred.T @ centred / len(points))
+
+
+def _proposed(
+    values: Values, mean: np.ndarray, covariance: np.ndarray, number: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Propose points of a Student-t distribution, (n, d), and logarithms of their weights."""
+    d, root = len(mean), root_of(covariance)
+    white = rng.normal(size=(number, d)) / np.sqrt(rng.chisquare(FREEDOM, (number, 1)) / FREEDOM)
+    z = mean + white @ root.T
+    with np.errstate(all="ignore"):  # what is no number has no weight
+        log = values(z) + (FREEDOM + d) / 2 * np.log1p((white**2).sum(axis=1) / FREEDOM)
+    return z, np.where(np.isfinite(log), log, -np.inf)
+
+
+def _flattened(log: np.ndarray) -> np.ndarray:
+    """Return weights by their logarithms, to a power of at most 1, of enough points."""
+    power = 1.0
+    while (w := weights_of(power * log)) @ w > 1 / ENOUGH:
+        power *= 0.7
+    return w
+
 
 # points (n, d) -> log density (n,), and its gradient (n, d)
 LogDensity = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 # a chain that accepts a smaller share of its trajectories is stuck; chains have mixed if no larger
 # share of them is
 STUCK = 0.1
+# correlations of first and last places of chains are above so many sds of chance where these have
+# not mixed
+UNMIXED = 6.0
+# trajectories of the phases that warm chains up, how many times as many there are at first, and if
+# chains are still near where they began (one of them is kept of so many), the most leapfrog steps
+# of a trajectory, the size of the first steps, and how fast sizes follow the rate of acceptance
+WARM_UP, LENGTHS, MOST_STEPS, FIRST_STEP, STEP_RATE = (5, 10, 15), (1, 4), 9, 0.3, 0.2
 
 
 class Chains(NamedTuple):
@@ -57,7 +145,7 @@ class Drawn(NamedTuple):
 
         A correlation by chance has a standard deviation of one over the root of the chains.
         """
-        return np.asarray(self.correlations > DEFAULTS.visible_count / self.chains**0.5)
+        return np.asarray(self.correlations > UNMIXED / self.chains**0.5)
 
     @property
     def has_mixed(self) -> bool:
@@ -73,7 +161,7 @@ class Pace(NamedTuple):
 
     def after(self, acceptance: float) -> Self:
         """Go further where more is accepted than should be."""
-        change = DEFAULTS.step_rate * (acceptance - DEFAULTS.accepted)
+        change = STEP_RATE * (acceptance - CONSTANTS.accepted)
         return self._replace(log_size=self.log_size + change)
 
 
@@ -99,10 +187,10 @@ def draw_by_hamiltonian(
 def _draw(
     log_density: LogDensity, start: np.ndarray, draws: int, rng: np.random.Generator
 ) -> Drawn:
-    number = min(DEFAULTS.chains, draws)  # for a rehearsal of a few draws a few chains are enough
+    number = min(CONSTANTS.chains, draws)  # for a rehearsal of a few draws a few chains are enough
     chains, root = Chains.at(log_density, start[-number:]), _root(start)
-    for length in DEFAULTS.lengths:  # longer ones where chains are still near where they began
-        for trajectories in DEFAULTS.warm_up:
+    for length in LENGTHS:  # longer ones where chains are still near where they began
+        for trajectories in WARM_UP:
             chains, pace = _warmed_up(log_density, chains, root, length * trajectories, rng)
             root = _root(chains.points)
         drawn, chains = _drawn(log_density, chains, pace, draws, length, rng)
@@ -119,7 +207,7 @@ def _warmed_up(
     rng: np.random.Generator,
 ) -> tuple[Chains, Pace]:
     """Move chains, and find how long steps of this root may be."""
-    pace = Pace(root, float(np.log(DEFAULTS.first_step)))
+    pace = Pace(root, float(np.log(FIRST_STEP)))
     for _ in range(trajectories):
         chains, probability = _trajectory(log_density, chains, pace, rng)
         pace = pace.after(float(probability.mean()))
@@ -182,7 +270,7 @@ def _trajectory(
     log_density: LogDensity, chains: Chains, pace: Pace, rng: np.random.Generator
 ) -> tuple[Chains, np.ndarray]:
     """Move all chains by a trajectory; return the probability that each accepts it."""
-    size, steps = np.exp(pace.log_size), 1 + rng.integers(DEFAULTS.most_steps)
+    size, steps = np.exp(pace.log_size), 1 + rng.integers(MOST_STEPS)
     momentum = rng.normal(size=chains.points.shape)
     end, p = chains, momentum + size / 2 * chains.gradient @ pace.root
     for left in reversed(range(steps)):

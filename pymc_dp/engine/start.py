@@ -1,0 +1,97 @@
+"""Where rounds begin, and what their first release says: the number of records, and units of latents."""
+
+import numpy as np
+
+from pymc_dp.contributions.drawn_scores import DrawnScores
+from pymc_dp.contributions.score_scales import BITS, size_of_scales, split_scales
+from pymc_dp.engine.constants import CONSTANTS
+from pymc_dp.engine.curvature import matrix_blocks
+from pymc_dp.engine.made_up import away_from_stationary
+from pymc_dp.engine.rounds import Known, State, prepared
+from pymc_dp.methods.prior import Gradient, prior_precision
+from pymc_dp.model import Records
+from pymc_dp.privacy.query import Noisy
+
+# Newton's steps of the prior alone
+MOST_STEPS = 100
+
+
+def first_point(records: Records, slope: Gradient, scores: DrawnScores) -> np.ndarray:
+    """Start at the initial point, or where it is far from the prior's mode or stationary near it."""
+    start = near_prior(records, records.start, slope)
+    return away_from_stationary(records, start, slope, scores)
+
+
+def near_prior(records: Records, start: np.ndarray, slope: Gradient) -> np.ndarray:
+    """Start near the mode of the prior where it holds public observations.
+
+    Without them it may have no mode: that of groups and of their spread rises without end as the
+    spread falls, and only records keep it up.
+    """
+    return near_prior_mode(start, slope) if records.observes_public else start
+
+
+def near_prior_mode(start: np.ndarray, slope: Gradient) -> np.ndarray:
+    """Follow Newton's steps of the prior alone, where public observations pull far from a start.
+
+    >>> (
+    ...     near_prior_mode(np.zeros(1), lambda z: 100 * (5 - z)).round(6),
+    ...     near_prior_mode(np.zeros(1), lambda z: 1 - z),
+    ... )
+    (array([5.]), array([0.]))
+    """
+    point = start
+    for _ in range(MOST_STEPS):
+        try:
+            precision = prior_precision(slope, point, CONSTANTS.flat_precision)
+            step = np.linalg.solve(precision, slope(point))
+        except np.linalg.LinAlgError:
+            return start  # the prior has no mode
+        if not step @ precision @ step > len(start):
+            return point if np.isfinite(step).all() else start
+        point = point + step
+    return start
+
+
+def measured(known: Known, state: State, noisy: Noisy, share: float) -> State:
+    """Learn the number of records, and units of latents in which their curvature is the identity.
+
+    ``share`` is that of the budget that the release has had.
+    """
+    point = state.at.point
+    found = split_scales(noisy.value, point.size)
+    number = float(known.number or max(found.number, 2 * noisy.sd, 1.0))
+    counts = np.clip(found.counts, min(noisy.sd, number), number)
+    of_prior = np.diagonal(known.prior_precision, axis1=-2, axis2=-1).reshape(-1)
+    unit = np.maximum(of_prior**0.5, CONSTANTS.least_root_precision)
+    counts = np.maximum(counts, np.finfo(float).tiny)
+    bits = _alike(found.bits / counts - np.log2(unit), BITS * noisy.sd / counts)
+    squares = 2 * counts / number * (2.0**bits * unit) ** 2
+    if known.scale is not None:
+        start, sd = point, BITS * noisy.sd / number
+        of_scale = float(found.observed[0]) / number
+        known_share = CONSTANTS.scale_bits**2 / (CONSTANTS.scale_bits**2 + sd**2)
+        point = known.scale.started(start, known_share * of_scale)
+        squares = squares * known.scale.units(start, point) ** 2
+    H = number * matrix_blocks(np.diag(squares))
+    noise_unit = noisy.sd / size_of_scales(point.size, len(found.observed)) ** 0.5 * share**0.5
+    report = state.report._replace(noise_unit=noise_unit, noise_to_signal=noisy.noise_to_signal)
+    state = state._replace(t=1, number=number, curvature=H, report=report)
+    return prepared(known, state, point, H)
+
+
+def _alike(bits: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Shrink noisy logarithms, (d,), to their centre: they differ by as much as they are seen to.
+
+    >>> _alike(np.array([0.0, 8.0]), np.array([0.0, 0.0]))
+    array([0., 8.])
+    >>> _alike(np.array([0.0, 8.0]), np.array([0.0, 100.0])).round(2)
+    array([0.  , 0.01])
+    """
+    variance = CONSTANTS.scale_bits**2
+    for _ in range(2):
+        weight = 1 / (noise**2 + variance)
+        centre = (weight * bits).sum() / weight.sum()
+        spread = (weight * ((bits - centre) ** 2 - noise**2)).sum() / weight.sum()
+        variance = max(CONSTANTS.scale_bits**2, float(spread))
+    return np.asarray(centre + (bits - centre) * variance / (variance + noise**2))

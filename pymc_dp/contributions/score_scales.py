@@ -41,8 +41,8 @@ def score_scales(scores: DrawnScores, observed: Sequence[int] = ()) -> RowContri
     That of the ``observed`` latents at the observed outcome follows. The context is a point. With
     survey weights all is multiplied by the record's share of the largest weight.
 
-    **Privacy.** No entry is larger than 1, so the norm of a record's (or a unit's) vector is at most
-    the root of `size_of_scales`.
+    **Privacy.** No entry is larger than 1, so the norm of a record's (or a unit's) vector is at
+    most the root of `size_of_scales`.
     """
     sums = UnitSums(scores.outcomes_in_units, scores.d, scores.survey is not None)
     last = list(observed)

@@ -54,4 +54,4 @@ def counts(norms: np.ndarray, chances: np.ndarray) -> np.ndarray:
     drawn outcomes e is zero.
     """
     observed = shared(norms[:, :1], np.ones((len(norms), 1)))
-    return observed - shared(norms[:, 1:], chances)
+    return np.asarray(observed - shared(norms[:, 1:], chances))

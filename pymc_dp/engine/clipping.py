@@ -63,7 +63,7 @@ class LeftOut(NamedTuple):
 
     def at(self, norm: np.ndarray) -> np.ndarray:
         """Return the bias at other norms."""
-        return np.interp(norm, self.norms, self.bias)
+        return np.asarray(np.interp(norm, self.norms, self.bias))
 
     def best(self, noise: float) -> float:
         """Return the norm of least squared error, where one of 1 has this noise."""
@@ -98,7 +98,7 @@ def left_out(
 
 
 def _alike(fits: np.ndarray) -> np.ndarray:
-    """Return how likely each factor is in each octave, (factors, BINS), by forward and backward sums."""
+    """Return how likely each factor is in each octave, (factors, BINS): forward and backward."""
     ahead, behind = np.ones_like(fits), np.ones_like(fits)
     for b in range(1, BINS):
         ahead[:, b] = ALIKE @ (ahead[:, b - 1] * fits[:, b - 1])

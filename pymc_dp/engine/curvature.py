@@ -1,4 +1,4 @@
-"""The curvature of the log likelihood, as a filter: what is believed of it is prior to each release.
+"""The curvature of the log likelihood, filtered: what is believed of it is prior to a release.
 
 Three steps, in white coordinates, in which the belief of the last round is about N times the
 identity: the difference of a released slope and the belief is a symmetric matrix with Wigner noise,
@@ -6,8 +6,8 @@ and a rotationally invariant estimator says what of it is signal; the curvature 
 far has a release of its own, and both are combined by precision; directions in which no record can
 have a score keep no curvature.
 
-Matrices are stacks of blocks (b, k, k), and vectors (b, k). Of few latents there is one block of all
-of them; of many every latent is a block by itself, so that noise is added to a diagonal alone.
+Matrices are stacks of blocks (b, k, k), and vectors (b, k). Of few latents there is one block of
+all of them; of many every latent is a block by itself, so that noise is added to a diagonal alone.
 
 Source of the estimator: Bun, Allez, Bouchaud and Potters (2016), Rotational invariant estimator for
 general noisy matrices.
@@ -109,7 +109,7 @@ def shrunk(Y: np.ndarray, noise: float) -> np.ndarray:
 
 
 def with_path(H: np.ndarray, c: np.ndarray, along: float, sd: float, own_sd: float) -> np.ndarray:
-    """Bring the curvature along a unit vector c to what the matrix and a release of it say together.
+    """Bring the curvature along a unit vector c to what the matrix and a release of it say.
 
     ``sd`` is that of the release, and ``own_sd`` that of the matrix, whose change is taken to have
     sd 1 beforehand.

@@ -1,4 +1,4 @@
-"""Rounds as a method: how they share the budget, what they release, and the posterior that they give."""
+"""Rounds as a method: how they share the budget, what they release, and their posterior."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,10 +1,10 @@
 """Rounds: an iterated Kalman filter for the posterior of any model, on noisy scores and curvatures.
 
-Newton's method for the mode, in which a record adds a clipped score and its slope to a noisy sum. The
-curvature is filtered from round to round (`curvature`); the scores of all rounds are one regression
-by generalised least squares; what clipping leaves out is bounded by counts (`clipping`). After
-Bell and Cathey (1993), the iterated Kalman filter as a Gauss-Newton method; centred clipping as in
-Künsch, Stefanski and Carroll (1989).
+Newton's method for the mode, in which a record adds a clipped score and its slope to a noisy sum.
+The curvature is filtered from round to round (`curvature`); the scores of all rounds are one
+regression by generalised least squares; what clipping leaves out is bounded by counts (`clipping`).
+After Bell and Cathey (1993), the iterated Kalman filter as a Gauss-Newton method; centred clipping
+as in Künsch, Stefanski and Carroll (1989).
 
     release     scales   round 1   round 2        ...        round 13
     budget      |#|      |#|       |#|       each 1.2 times   |#####|
@@ -146,7 +146,7 @@ class State(NamedTuple):
 
 
 class Likelihood(NamedTuple):
-    """A normal likelihood exp(c'z - z' A z / 2), and the posterior's mean beside the rounds' prior."""
+    """A normal likelihood exp(c'z - z' A z / 2), and the mean beside the rounds' prior."""
 
     A: np.ndarray  # (b, k, k)
     c: np.ndarray  # (b, k)
@@ -202,7 +202,7 @@ def update(known: Known, state: State, query: Query, noisy: Noisy) -> State:
 
 def updated(known: Known, state: State, noisy: Noisy) -> State:
     """Return the next state; the docstring of the module lists the steps."""
-    at, n, H, P = state.at, state.number, state.curvature, known.prior_precision
+    at, n, H = state.at, state.number, state.curvature
     sums, z, share = split(noisy.value, at), state.point, known.shares[state.t - 1]
     W = at.whitening[:, None, None] if at.is_diagonal else at.whitening[None]
     back, least = np.linalg.inv(W), LEAST_NOISE * n**0.5
@@ -229,9 +229,9 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     H = n * congruent(back, after)
     # 3. score
     score_sd = np.maximum(noisy.sd / at.score_scales, least) / kept
-    norms = sum(part.latents * part.clip_norm for part in _parts(known, at))
+    norms = np.sum([part.latents * part.clip_norm for part in _parts(known, at)], axis=0)
     score = times(back, vector_blocks(sums.score)) / kept
-    score_noise = congruent(back * vector_blocks(score_sd)[:, None, :], np.eye(W.shape[-1]))
+    score_noise = _of_sds(back, vector_blocks(score_sd))
     scored = (*state.scored, Scored(z, score, score_noise, H, back, norms))
     design = _design(known, state, sums, W, noisy.sd, kept)
     state = state._replace(traces=traces, curvature=H, scored=scored, design=design)
@@ -392,18 +392,20 @@ def likelihood(known: Known, state: State, noisy: bool = True) -> Likelihood:
     last = state.report.bias[-1]
     more = np.maximum(state.report.bias**2 - last**2, 0.0)
     scored = tuple(
-        one._replace(
-            noise=one.noise + congruent(one.back * own[:, None, :] ** 0.5, np.eye(own.shape[-1]))
-        )
+        one._replace(noise=one.noise + _of_sds(one.back, own**0.5))
         for one, own in zip(state.scored, more, strict=True)
     )
-    back = state.scored[-1].back
-    bias = congruent(back * last[:, None, :], np.eye(last.shape[-1]))
+    bias = _of_sds(state.scored[-1].back, last)
     try:
         found = _pooled(known, state._replace(scored=scored), noisy=noisy, bias=bias)
     except (np.linalg.LinAlgError, ArithmeticError):
         return _pooled(known, nothing)
     return found if all(np.isfinite(x).all() for x in found) else _pooled(known, nothing)
+
+
+def _of_sds(back: np.ndarray, sds: np.ndarray) -> np.ndarray:
+    """Return the covariance of independent errors of these sds in white coordinates."""
+    return congruent(back, sds[..., None] ** 2 * np.eye(sds.shape[-1]))
 
 
 def _left_out(known: Known, state: State) -> list[LeftOut]:
@@ -426,8 +428,8 @@ def prepared(
 ) -> State:
     """Set the point, (d,), the coordinates and the bounds of the next round.
 
-    ``seen`` is the curvature, with a floor where noise hides it. ``left`` chooses the clip norms; by
-    default they are the least.
+    ``seen`` is the curvature, with a floor where noise hides it. ``left`` chooses the clip norms;
+    by default they are the least.
     """
     n, P, noise_unit = state.number, known.prior_precision, state.report.noise_unit
     W = whitening(seen + P, n, [part.latents for part in known.parts])
@@ -470,7 +472,7 @@ def _bounds(known: Known, state: State, left: list[LeftOut] | None) -> list[floa
 
 def _noise_of_scores(known: Known, state: State) -> float:
     """Return the noise on the sum of scores that were clipped to 1, of all rounds together."""
-    return state.report.noise_unit * joint_norm(known.products) / sum(known.shares) ** 0.5
+    return float(state.report.noise_unit * joint_norm(known.products) / sum(known.shares) ** 0.5)
 
 
 def _most(known: Known, state: State) -> float:
@@ -481,7 +483,7 @@ def _most(known: Known, state: State) -> float:
     """
     d = state.at.point.size
     steady = CONSTANTS.steady * state.number * SLOPE / _noise_of_scores(known, state) / d**0.5
-    return max(CONSTANTS.leverage * d, steady)
+    return float(max(CONSTANTS.leverage * d, steady))
 
 
 def _flat(x: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Draws from log densities of many points at once: importance sampling, and Hamiltonian Monte Carlo.
+"""Draws from log densities of many points at once: by importance sampling, or by Markov chains.
 
-Of few latents a Student-t proposal that is moved to the density, with Pareto-smoothed weights, needs
-no gradients. Of many, a hundred chains make leapfrog steps of the same size together.
+Of few latents a Student-t proposal that is moved to the density, with Pareto-smoothed weights,
+needs no gradients. Of many, a hundred chains make leapfrog steps of the same size together.
 
 Sources: Cappé et al. (2004), Population Monte Carlo; Vehtari et al. (2024), Pareto smoothed
 importance sampling; Neal (2011), MCMC using Hamiltonian dynamics.

@@ -1,4 +1,4 @@
-"""Where rounds begin, and what their first release says: the number of records, and units of latents."""
+"""Where rounds begin, and what the first release says: the number of records, units of latents."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ MOST_STEPS = 100
 
 
 def first_point(records: Records, slope: Gradient, scores: DrawnScores) -> np.ndarray:
-    """Start at the initial point, or where it is far from the prior's mode or stationary near it."""
+    """Start at the initial point, or near it where that is stationary or far from the prior."""
     start = near_prior(records, records.start, slope)
     return away_from_stationary(records, start, slope, scores)
 

@@ -1,8 +1,8 @@
-"""Gaussian posteriors in closed form: priors, noisy averages, cavities, widths with privacy noise.
+"""Gaussian posteriors in closed form: priors, noisy averages, cavities, widths with noise.
 
-Methods whose updates are conjugate share these: expectation propagation, variational Bayes of linear
-models and mixtures. Read from top to bottom: eigenvalues beside noise; running averages of releases;
-the prior of Gaussian latents and the messages to the precisions behind them; the posterior.
+Methods whose updates are conjugate share these: expectation propagation, variational Bayes of
+linear models and mixtures. From top to bottom: eigenvalues beside noise; running averages of
+releases; the prior of Gaussian latents, and messages to the precisions behind them; the posterior.
 """
 
 import copy

@@ -25,7 +25,7 @@ def scores_of(p, x, outcomes):
 @pytest.mark.parametrize("p", [0.02, 0.5, 0.9])
 def test_the_sums_are_the_limit_of_draws(score, curvature, p, monkeypatch):
     monkeypatch.setattr(consistent_clipping, "SWEEPS", 300)
-    at = At(np.zeros(2), np.eye(2), score, curvature, 0.7, direction=np.array([0.6, 0.8]))
+    at = At(np.zeros(2), np.eye(2), score, curvature, direction=np.array([0.6, 0.8]))
     x = np.array([1.0, -2.0])
     outcomes = np.arange(20_000) < 20_000 * p
     # weights follow from the first three
@@ -41,7 +41,7 @@ def test_the_sums_are_the_limit_of_draws(score, curvature, p, monkeypatch):
 
 @pytest.mark.parametrize(("score", "curvature"), BOUNDS)
 def test_the_clipped_scores_mean_is_zero_and_its_slope_the_curvature(score, curvature):
-    at = At(np.zeros(2), np.eye(2), score, curvature, 0.7, direction=np.array([0.6, 0.8]))
+    at = At(np.zeros(2), np.eye(2), score, curvature, direction=np.array([0.6, 0.8]))
     p, x = 0.1, np.array([3.0, 1.0])
     each = [split(vectors(scores_of(p, x, [k, 0, 1]), at)[0], at) for k in (0, 1)]
     np.testing.assert_allclose(p * each[1].score + (1 - p) * each[0].score, 0, atol=1e-7)
@@ -78,7 +78,7 @@ def test_only_single_bernoulli_outcomes_are_taken_so():
 def test_records_draw_nothing_and_units_do():
     records, columns = zoo.separated(zoo.build(zoo.ACCEPTED["logistic"]))
     contribution = whitened_scores(drawn_scores(records, "python"))
-    at = At(np.zeros(records.size), np.eye(records.size), 0.4, 1.0, 0.7)
+    at = At(np.zeros(records.size), np.eye(records.size), 0.4, 1.0)
     batch = {leaf: column.take(np.arange(6)) for leaf, column in columns.items()}
     rng = np.random.default_rng(0)
     before = rng.bit_generator.state
@@ -94,7 +94,7 @@ def test_records_draw_nothing_and_units_do():
 def test_an_outcome_that_is_neither_adds_nothing():
     records, columns = zoo.separated(zoo.build(zoo.ACCEPTED["logistic"]))
     contribution = whitened_scores(drawn_scores(records, "python"))
-    at = At(np.zeros(records.size), np.eye(records.size), 0.4, 1.0, 0.7)
+    at = At(np.zeros(records.size), np.eye(records.size), 0.4, 1.0)
     batch = {leaf: column.take(np.arange(6)) for leaf, column in columns.items()}
     batch["y"][2] = 2
     batch = with_draws(contribution, batch, at, np.random.default_rng(0))

@@ -66,7 +66,7 @@ def context(name, bounds=BOUNDS[0], diagonal=False):
     rng, d = np.random.default_rng(1), made(name)[0].size
     W = 1 + rng.random(d) if diagonal else np.eye(d) + rng.normal(0, 0.2, (d, d))
     point, direction = rng.normal(0, 0.3, d), rng.normal(size=d)
-    return At(point, W, *bounds, 0.7, direction=direction / np.linalg.norm(direction))
+    return At(point, W, *bounds, direction=direction / np.linalg.norm(direction))
 
 
 def batch_of(name, at, drawn=lambda contribution: contribution):

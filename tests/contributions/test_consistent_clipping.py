@@ -69,7 +69,7 @@ def test_the_slope_is_that_of_the_clipped_scores_mean(bound):
     """Against the difference of means where the rate of exponential outcomes differs slightly."""
     rng, step = np.random.default_rng(3), 0.05
     x = rng.exponential(size=(ROWS // 4, 1 + DRAWS, 1))
-    at = At(np.zeros(1), np.eye(1), bound, 100.0, 1.0)
+    at = At(np.zeros(1), np.eye(1), bound, 100.0)
     sums = split(vectors(1 - x, at).mean(axis=0), at)
     moved = [x.copy(), x.copy()]
     for scores, sign in zip(moved, (1, -1), strict=True):

@@ -17,7 +17,7 @@ from pymc.stats import log_density
 
 import pymc_dp
 from pymc_dp.driver import hook
-from pymc_dp.methods.gaussian.schedule import ROUNDS
+from pymc_dp.engine.constants import CONSTANTS
 from tests.checking.models import coin
 
 PRIVATE = {"noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar": False}
@@ -82,7 +82,7 @@ def test_the_number_of_releases_is_the_callers_wherever_it_is_given(model):
 
 def test_pymcs_ten_thousand_is_no_default_of_a_private_method(model):
     with model:
-        assert releases(pm.fit(method="dp_advi", **PRIVATE)) == ROUNDS + 1
+        assert releases(pm.fit(method="dp_advi", **PRIVATE)) == CONSTANTS.rounds + 1
         with mock.patch.object(hook, "private_fit") as private_fit:
             pm.fit(10_000, method="dp_advi", **PRIVATE)
     assert private_fit.call_args.kwargs["n"] == 10_000

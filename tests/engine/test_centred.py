@@ -9,7 +9,7 @@ from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.outcomes import compile_draws
 from pymc_dp.engine.centred import centred
 from pymc_dp.engine.conditional import log_prior_of
-from pymc_dp.methods.gaussian.hyperpriors import hyperpriors as parted
+from pymc_dp.engine.prior import prior_as_written
 from pymc_dp.model import separate
 from pymc_dp.testing import deterministic_noise
 
@@ -151,7 +151,7 @@ def test_the_prior_is_that_of_the_model_by_the_change_of_variables(build):
 
 @pytest.mark.parametrize("build", [scaled, scaled_behind_an_index])
 def test_draws_of_the_prior_are_those_of_groups(build):
-    parts = parted(records_of(build))
+    parts = prior_as_written(records_of(build))
     assert set(parts.reduced.latents) <= {"groups of z", "mu"}
     value = log_prior_of(parts.records)(parts.prior_draws)
     assert np.isfinite(value).mean() > 0.99

@@ -5,9 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.gaussian.belief import no_wider
-from pymc_dp.methods.gaussian.reported import added
-from pymc_dp.methods.gaussian.state import prior_precision
+from pymc_dp.methods.prior import prior_precision
 from pymc_dp.testing import deterministic_noise
 
 QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1}
@@ -48,10 +46,3 @@ def test_a_latent_with_a_wide_prior_takes_nothing_from_one_with_a_narrow_prior()
     precisions = np.array([1e-16, 1e6, 0.0])
     found = prior_precision(lambda z: -precisions * z, np.zeros(3), 1e-10)
     np.testing.assert_allclose(found, np.diag(precisions + 1e-10), rtol=1e-3)
-
-
-@pytest.mark.parametrize("left", [0.0, -1e-20])
-def test_a_variance_of_which_rounding_leaves_nothing_is_still_a_number(left):
-    covariance = np.diag([1e12, left])
-    assert np.isfinite(no_wider(covariance, np.eye(2))).all()
-    assert np.isfinite(added(covariance, np.diag([0.5, 0.1]), np.eye(2))).all()

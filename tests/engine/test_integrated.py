@@ -9,7 +9,7 @@ from scipy import stats
 
 from pymc_dp.engine import conditional as module
 from pymc_dp.engine.conditional import NormalLikelihood
-from pymc_dp.methods.gaussian.hyperpriors import hyperpriors
+from pymc_dp.engine.prior import prior_as_written
 from tests.zoo import separated
 
 GROUPS, ROWS, NOISE = 5, 60, 0.4
@@ -95,7 +95,7 @@ def found(build):
     with pm.Model() as model:
         values = build()
         pm.Normal("y", values[pm.Data("group", GROUP)], 1.0, observed=Y)
-    return hyperpriors(separated(model)[0])
+    return prior_as_written(separated(model)[0])
 
 
 def names(hyper, places):

@@ -1,19 +1,12 @@
 """The scale of outcomes is found with their location, however far both are."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pymc as pm
 import pytest
 
 import pymc_dp
 from pymc_dp.engine.outcomes import OutcomeScale, outcome_scale
-from pymc_dp.methods.gaussian.belief import Curvature
-from pymc_dp.methods.gaussian.long_steps import LatestStep
-from pymc_dp.methods.gaussian.mode import Mode
-from pymc_dp.methods.gaussian.newton import Step, _without_excess
-from pymc_dp.methods.gaussian.scale_at_mode import NO_EXCESS, Excess, log_of_noisy
+from pymc_dp.engine.rounds import Scored
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
 
@@ -120,56 +113,34 @@ def test_other_scales_are_left_to_the_rounds(outcome):
 
 
 @pytest.mark.parametrize("outcome", [normal, of_a_precision, of_a_variance])
-def test_a_curvature_at_another_scale_is_what_it_is_there(outcome):
+def test_a_score_and_its_curvature_at_another_scale_are_what_they_are_there(outcome):
     scale = outcome_scale(zoo.separated(regression(outcome))[0])
     points = np.zeros((2, SLOPES + 1))
     points[:, scale.latent] = -1.0, 0.7
     b = SLOPE_OF_LOG_SCALE[outcome]
 
-    def curvature(point):
+    def scored(point):
         sd = np.exp(b * point[scale.latent])
-        H = np.zeros((SLOPES + 1, SLOPES + 1))
-        H[np.ix_(scale.location, scale.location)] = X.T @ X / sd**2
+        H, own = np.eye(SLOPES + 1), np.ix_(scale.location, scale.location)
+        H[own] = X.T @ X / sd**2
         H[scale.latent, scale.latent] = 2 * b**2 * ROWS
-        return Curvature(H, np.eye(SLOPES + 1))
+        score = np.where(scale.location, 3.0 / sd**2, 5.0)
+        each = score[None], np.outer(score, score)[None], H[None], np.eye(SLOPES + 1)[None]
+        return Scored(points[:1], *each, np.ones((1, SLOPES + 1)))
 
-    moved = curvature(points[0]).in_units(scale.units(*points))
-    np.testing.assert_allclose(moved.estimate, curvature(points[1]).estimate, rtol=1e-5)
-
-
-def errors_of_logarithms(owed_to_location, allowed_for):
-    """Errors of log R, in their own sds, of ratios that are measured with noise and an excess."""
-    rng = np.random.default_rng(0)
-    truth = rng.normal(0, 0.8, 1000)
-    owed = owed_to_location.mean * rng.chisquare(4, 1000) / 4
-    measured = np.exp(truth) + owed + rng.normal(0, 0.3, 1000)
-    found = [log_of_noisy(r, 0.3, 0.8, allowed_for) for r in measured]
-    return (truth - [one.mean for one in found]) / [one.sd for one in found]
+    moved = scored(points[0]).in_units(scale.units(*points)[None] ** 2)
+    there = scored(points[1])
+    for part in ("score", "noise", "curvature"):
+        np.testing.assert_allclose(getattr(moved, part), getattr(there, part), rtol=1e-5)
 
 
-@pytest.mark.parametrize("owed", [NO_EXCESS, Excess(0.5, 0.125), Excess(3.0, 4.5)])
-def test_logarithms_of_noisy_ratios_are_as_uncertain_as_they_say(owed):
-    z = errors_of_logarithms(owed, allowed_for=owed)
-    assert abs(z.mean()) < 5 / 1000**0.5
-    assert np.mean(z**2) == pytest.approx(1.0, abs=0.25)
-
-
-def test_residuals_that_are_owed_to_the_location_would_make_a_scale_too_large():
-    z = errors_of_logarithms(Excess(3.0, 4.5), allowed_for=NO_EXCESS)
-    assert z.mean() < -1
-
-
-@pytest.mark.parametrize("too_wide", [1, 3, 10])
-def test_a_location_that_is_believed_to_be_too_wide_leaves_a_scale(too_wide):
-    owed = Excess.of(0.2 * too_wide * np.eye(20) / 20, np.eye(20))
-    found = log_of_noisy(1.2, 0.03, prior_sd=1.2, excess=owed)
-    assert abs(found.mean) < 2.5 * found.sd
-
-
-@pytest.mark.parametrize("owed", [Excess(np.inf, 1.0), Excess(1.0, np.nan)])
-def test_a_location_that_is_lost_is_not_taken_for_a_scale(owed):
-    with pytest.raises(FloatingPointError, match="not finite"):
-        log_of_noisy(1.0, 0.1, 1.0, owed)
+@pytest.mark.parametrize("slope", [1.0, -0.5, 0.5])
+def test_one_step_finds_the_scale_of_residuals(slope):
+    """Where the location is known, however far the scale is."""
+    scale = OutcomeScale(0, np.array([False]), slope)
+    for times in (0.5, 3.0, 100.0):  # residuals over the scale
+        of_newton = (times**2 - 1) / (2 * slope)
+        assert slope * scale.step(of_newton) == pytest.approx(np.log(times))
 
 
 def width_and_error():
@@ -189,39 +160,3 @@ def test_residuals_far_longer_than_the_scale_cost_few_rounds():
     width, error = width_and_error()
     assert width < 3
     assert error < 10
-
-
-def log_scales_far_from_the_mode(correct, draws=200):
-    """The logarithm of the sd of residuals at points around the mode, as a round estimates it."""
-    d, rows, noise = 20, 1000, 0.05
-    draw = np.random.default_rng(7)
-    X = draw.normal(size=(rows, d))
-    H = np.zeros((d + 1, d + 1))
-    H[:d, :d], H[d, d] = X.T @ X, 2 * rows
-    before = Mode(np.zeros(d + 1), np.diag([*np.full(d, noise**2), 1e-4]))
-    local: Any = SimpleNamespace(total_curvature=H, likelihood_curvature=H, number=float(rows))
-    scale = OutcomeScale(d, np.arange(d + 1) < d, 1.0, 1)
-    found = []
-    for _ in range(draws):
-        residuals = draw.normal(size=rows) - X @ (noise * draw.normal(size=d))
-        mode = before._replace(mean=np.append(np.zeros(d), np.log(residuals.std())))
-        step = Step(mode, mode.mean, LatestStep.of(np.zeros(d + 1)), 0.0)
-        found.append(correct(step, scale, before, local).mode.mean[d])
-    return np.array(found)
-
-
-def test_residuals_that_owe_nothing_to_the_location_leave_a_scale_as_it_was_found():
-    H, C = np.diag([1000.0, 500.0]), np.array([[1.0, 0.45], [0.45, 0.25]])
-    before = Mode(np.zeros(2), np.diag([0.0, 4.0]))
-    local: Any = SimpleNamespace(total_curvature=H, likelihood_curvature=H, number=500.0)
-    step = Step(Mode(np.ones(2), C), np.ones(2), LatestStep.of(np.zeros(2)), 0.0)
-    found = _without_excess(step, OutcomeScale(1, np.array([True, False]), 1.0, 1), before, local)
-    np.testing.assert_allclose(found.mode.mean, 1, atol=1e-5)
-    np.testing.assert_allclose(found.mode.covariance, C, atol=1e-5)
-
-
-def test_a_scale_is_not_widened_by_what_is_not_known_of_the_location():
-    corrected = log_scales_far_from_the_mode(_without_excess)
-    assert abs(corrected.mean()) < 5 * corrected.std() / len(corrected) ** 0.5
-    as_found = log_scales_far_from_the_mode(lambda step, *_: step)
-    assert as_found.mean() > 5 * as_found.std() / len(as_found) ** 0.5

@@ -1,16 +1,11 @@
-"""The shape of outcomes waits until their mean is found."""
-
-from types import SimpleNamespace
+"""Latents of the shape of outcomes are recognised, and found with their mean."""
 
 import numpy as np
 import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.contributions.joint_vector import At, vector_size
 from pymc_dp.engine.outcomes import shape_latents
-from pymc_dp.methods.gaussian.release import unwhitened
-from pymc_dp.privacy.query import Noisy
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
 
@@ -118,18 +113,6 @@ def test_effects_that_seldom_show_in_the_mean_are_none_either(location):
     records, _ = zoo.separated(model)
     found = dict(zip(records.latents, records.split(shape_latents(records)), strict=True))
     assert not found["effect"].any()
-
-
-@pytest.mark.parametrize("keeps_still", [True, False])
-def test_noise_in_the_short_units_of_a_latent_that_keeps_still_is_no_curvature(keeps_still):
-    at = At(np.zeros(2), np.diag([1.0, 1e-3]), 2.0, 3.0, 0.7)
-    held = np.array([False, keeps_still])
-    state = SimpleNamespace(at=at, number=1.0, held=held, learnt=SimpleNamespace(start=at.point))
-    found = unwhitened(Noisy(np.ones(vector_size(2)), 0.1, 1.0), state).curvature
-    least, noise = found.least_scales, np.diag(found.noise)
-    assert least[0] > 0
-    assert (least[1] <= 0) == keeps_still
-    assert noise[1] == pytest.approx(1e6 * noise[0])
 
 
 def fitted(epsilon, outcome=gamma):

@@ -5,7 +5,6 @@ import pymc as pm
 import pytest
 
 import pymc_dp  # noqa: F401 - registers the methods
-from pymc_dp.methods.gaussian.clipped_share import with_diagonal_at_least
 from pymc_dp.testing import deterministic_noise
 
 ROWS = 4000
@@ -82,11 +81,3 @@ def test_the_unit_of_a_predictor_changes_nothing(outcome, unit):
     same, same_sd = fitted_in_unit(outcome, unit)
     np.testing.assert_allclose(same_sd, sd, rtol=0.05)
     np.testing.assert_allclose((same - mean) / sd, 0, atol=0.1)
-
-
-def test_raised_diagonals_leave_the_curvature_of_what_cancels():
-    apart = np.array([1.0, -1.0, 0.0])  # in which two latents cancel each other
-    H = np.ones((3, 3)) + 1e-6 * np.outer(apart, apart) + np.diag([0, 0, 1.0])
-    raised = with_diagonal_at_least(H, np.array([3.0, 1.0, 9.0]))
-    assert (np.diag(raised) >= np.array([3.0, 1.0, 9.0]) - 1e-9).all()
-    assert apart @ raised @ apart < 2 * (apart @ H @ apart)

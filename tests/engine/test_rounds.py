@@ -5,14 +5,12 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.contributions.joint_vector import ALONG, COUNTS, VARIANCE
 from pymc_dp.driver.setup import set_up
-from pymc_dp.methods.gaussian import rounds
-from pymc_dp.methods.gaussian.belief import Curvature, no_wider
-from pymc_dp.methods.gaussian.mode import Mode
-from pymc_dp.methods.gaussian.schedule import ROUNDS, schedule
+from pymc_dp.engine import rounds
+from pymc_dp.engine.constants import CONSTANTS
+from pymc_dp.engine.curvature import shrunk, with_path
+from pymc_dp.engine.method import RoundTerms
 from pymc_dp.testing import deterministic_noise
-from tests.methods.gaussian.posteriors import local_posterior_of
 
 ROWS = 4000
 QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1, "draws": 400}
@@ -82,59 +80,42 @@ def test_the_bias_of_clipped_gradient_steps_is_seen():
         check_near(idata, answers, sds=1.0)
 
 
-@pytest.mark.parametrize("of_curvature", [0.2, 1.0])
-@pytest.mark.parametrize("of_scales", [0.04, 0.25])
-@pytest.mark.parametrize("rounds", [1, 2, 5, ROUNDS, 30])
-def test_shares_use_the_budget_up(rounds, of_scales, of_curvature):
-    shares = schedule(rounds, of_scales, of_curvature).of_rounds
-    assert len(shares) == rounds
-    assert sum(share.of_release for share in shares) == pytest.approx(1 - of_scales)
-    for share in shares:  # score, curvature, that along the path, variance, and counts
-        own = share.score * (1 + ALONG**2 + VARIANCE**2 + COUNTS**2) + share.curvature
-        assert share.of_release == pytest.approx(own)
-    assert all(share.curvature > 0 and share.score > 0 for share in shares)
+@pytest.mark.parametrize("number", [2, 5, CONSTANTS.rounds, 30])
+def test_shares_use_the_budget_up(number):
+    shares = RoundTerms(number, number=None, of_units=False).shares
+    assert len(shares) == number
+    assert sum(shares) + CONSTANTS.share_of_scales == pytest.approx(1)
+    assert min(shares) > 0
+    assert np.diff(np.log(shares)) == pytest.approx(np.log(CONSTANTS.growth))
 
 
-def test_two_curvatures_are_weighed_by_their_noise():
-    rng = np.random.default_rng(0)
-    root = np.array([[2.0, 0.0], [0.5, 0.3]])
-    truth = root @ root.T
-    one = Curvature(truth + 0.1 * np.eye(2), np.eye(2))
-    other = Curvature(truth - 0.1 * np.eye(2), 1e-6 * np.diag(rng.uniform(1, 2, 2)))
-    found = one.combined(other)
-    np.testing.assert_allclose(found.estimate, other.estimate, atol=1e-6)
-    assert np.linalg.eigvalsh(other.noise - found.noise).min() > -1e-15
+def test_a_plan_has_these_shares():
+    """Noise on a release falls with the root of its share."""
+    model, _ = normal()
+    plan = set_up(model, "dp_advi", None, epsilon=1, delta=1e-5).plan
+    shares = np.array([CONSTANTS.share_of_scales, *RoundTerms(13, None, False).shares])
+    noise = np.concatenate([np.full(r.count, r.noise_multiplier) for r in plan.releases])
+    assert len(noise) == 14
+    assert noise * shares**0.5 == pytest.approx(np.full(14, noise[-1] * shares[-1] ** 0.5))
 
 
-def test_a_mode_is_learnt_as_bayes_theorem_says():
-    total, noise = np.diag([4.0, 1.0]), np.diag([2.0, 1.0])
-    before = Mode(np.zeros(2), np.eye(2))
-    found = before.update(np.array([4.0, 1.0]), total, noise)
-    precision = 1 + np.array([16.0, 1.0]) / np.array([2.0, 1.0])
-    np.testing.assert_allclose(np.diag(found.covariance), 1 / precision)
-    np.testing.assert_allclose(found.step, np.array([8.0, 1.0]) / precision)
-
-
-def test_no_posterior_is_wider_than_its_prior():
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        a, b = rng.normal(size=(2, 3, 3))
-        prior, covariance = a @ a.T + 0.1 * np.eye(3), b @ b.T
-        capped = no_wider(covariance, prior)
-        assert np.linalg.eigvalsh(np.linalg.inv(prior) - capped).min() > -1e-9
-        assert np.linalg.eigvalsh(covariance - capped).min() > -1e-9
+@pytest.mark.parametrize(("sd", "own_sd", "found"), [(1e-6, 1.0, 3.0), (1e6, 1.0, 1.0)])
+def test_a_curvature_along_the_path_is_weighed_by_its_noise(sd, own_sd, found):
+    c = np.array([[0.6, 0.8]])
+    H = with_path(np.eye(2)[None], c, along=3.0, sd=sd, own_sd=own_sd)[0]
+    assert c[0] @ H @ c[0] == pytest.approx(found, rel=1e-3)
+    across = np.array([0.8, -0.6])
+    assert across @ H @ across == pytest.approx(1.0)
 
 
 def test_the_mean_of_many_hidden_curvatures_is_seen():
     rng, d = np.random.default_rng(0), 100
     noise = rng.normal(size=(d, d))
-    noise = (noise + noise.T) / 2  # its eigenvalues end at the edge, about 14
+    noise = (noise + noise.T) / 2**0.5  # its eigenvalues end at 20
     for curvature in (1.0, 5.0):
-        spectrum = Curvature(curvature * np.eye(d) + noise, np.eye(d)).spectrum()
-        assert spectrum.hidden.mean() > 0.6
-        seen = np.median(spectrum.visible(0.03))
-        assert 0.03 * spectrum.edge <= seen <= curvature
-    assert seen > 0.1 * spectrum.edge  # more than the share that it would be without the mean
+        values = np.linalg.eigvalsh(shrunk((curvature * np.eye(d) + noise)[None], 1.0)[0])
+        assert np.median(values) == pytest.approx(curvature, abs=0.5)
+        assert np.ptp(values) < 2
 
 
 @pytest.mark.slow
@@ -177,34 +158,11 @@ def test_a_spread_of_groups_does_not_fall_to_zero_before_records_are_read():
     assert 0.3 < idata["posterior"]["spread"].mean() < 1.2
 
 
-ALONE = np.array([True])
-
-
-def test_a_prior_that_flattens_out_does_not_lengthen_steps():
-    def local(at_start, here=1e-8):
-        return local_posterior_of(
-            np.zeros((1, 1)),
-            here * np.eye(1),
-            prior_at_start=at_start * np.eye(1),
-            prior_gradient=lambda z: -np.ones(1),
-            number=1e6,
-        )
-
-    assert local(at_start=1.0).units(np.ones(1), ALONE) < 3.1
-    assert local(at_start=1e-8).units(np.ones(1), ALONE) > 1000
-    # among latents that are nearly the same, steps are long and cancel each other
-    assert 3.1 < local(at_start=1.0).units(np.ones(1), ~ALONE) < 15
-    # one that rises steeply shortens those that lead on, and not those that it favours
-    steep = local(at_start=1.0, here=100.0)
-    assert steep.units(np.ones(1), ALONE) < 0.2
-    assert steep.units(-np.ones(1), ALONE) > 0.9
-
-
 def test_releases_that_no_matrix_can_be_made_of_leave_the_prior(monkeypatch):
     def failing(*args):
         raise np.linalg.LinAlgError
 
-    monkeypatch.setattr(rounds, "newton_step", failing)
+    monkeypatch.setattr(rounds, "shrunk", failing)
     model, _ = normal()
     with deterministic_noise(1), pytest.warns(pymc_dp.PosteriorWarning, match="`mu`, `s`"):
         idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
@@ -221,11 +179,3 @@ def test_a_start_moves_to_the_mode_of_the_prior_where_that_holds_public_observat
     method = set_up(model, "dp_advi", None, epsilon=1, delta=1e-5, public=public).method
     start = method.init(np.random.default_rng(0)).state.at.point
     np.testing.assert_allclose(start[0], 5.0 if public else 0.0, atol=0.1)
-
-
-def test_a_slope_is_never_less_surprising_than_none_where_curvatures_differ_by_twelve_digits():
-    direction, prior = np.array([0.6, 0.8]), np.array([0.8, 0.5])
-    curvature = 1e12 * np.outer(direction, direction) + np.eye(2)
-    mode = Mode(np.zeros(2), np.eye(2) + np.outer(prior, prior))
-    update = mode.update(np.array([1.0, 2.0]), curvature, 1e3 * curvature)
-    assert update.surprise >= 0

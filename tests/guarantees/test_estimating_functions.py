@@ -67,7 +67,6 @@ def at(d, spread, bound=1.5, of_precision=False):
         W,
         bound,
         bound**2,
-        0.7,
         direction=along,
         root=root,
         of_precision=of_precision,

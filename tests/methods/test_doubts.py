@@ -9,12 +9,11 @@ import pymc as pm
 import pytest
 
 import pymc_dp
+from pymc_dp.engine.report import doubts_of_rounds
 from pymc_dp.methods.doubts import doubts_in
-from pymc_dp.methods.gaussian.belief import Curvature
-from pymc_dp.methods.gaussian.doubts import doubts_of_rounds
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
-from tests.first_state import first_state
+from tests.first_state import first_known, scored_state
 
 ROWS = 2000
 QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1, "draws": 20}
@@ -204,12 +203,11 @@ def hidden_where_the_posterior_is(share_of_prior):
         b = pm.Normal("b", 0, 2, shape=2)
         pm.Normal("y", pm.Data("X", np.ones((ROWS, 2))) @ b, 1.0, observed=np.zeros(ROWS))
     records, _ = zoo.separated(model)
-    state = first_state(np.zeros(2), lambda z: -z / 4, number=ROWS)
-    reported = state.learnt.reported._replace(covariance=4 * share_of_prior**2 * np.eye(2))
-    learnt = state.learnt._replace(
-        believed=Curvature(np.zeros((2, 2)), np.eye(2)), reported=reported
-    )
-    return doubts_of_rounds(records, state._replace(noise_unit=1.0, learnt=learnt))
+    # 2 is the prior's sd: with the likelihood's precision the posterior has a share of it
+    known, H = first_known(np.eye(2) / 4, number=ROWS), (1 / share_of_prior**2 - 1) / 4 * np.eye(2)
+    state = scored_state(known, H, 1e-9 * np.eye(2), np.zeros(2), points=(0.0, 0.0))
+    report = state.report._replace(noise_unit=1.0, edge=0.5, misfit=0.0)
+    return doubts_of_rounds(records, known, state._replace(report=report))
 
 
 def test_noise_that_hides_curvature_is_told_where_the_posterior_is_wide():
@@ -223,10 +221,10 @@ def misfit_of(observe, of_units=False):
     with pm.Model() as model:
         observe(pm.Normal("a"))
     records, _ = zoo.separated(model)
-    state = first_state(np.zeros(1), lambda z: -z, number=ROWS)
-    learnt = state.learnt._replace(believed=Curvature(np.eye(1), 1e-3 * np.eye(1)))
-    state = state._replace(noise_unit=1.0, learnt=learnt, misfit=2.0)
-    return doubts_of_rounds(records, state, of_units)[0].text
+    known, H = first_known(np.eye(1), number=ROWS), ROWS * np.eye(1)
+    state = scored_state(known, H, H, np.zeros(1), points=(0.0, 0.0))
+    report = state.report._replace(noise_unit=1.0, misfit=2.0)
+    return doubts_of_rounds(records, known, state._replace(report=report), of_units)[0].text
 
 
 def categories(a):

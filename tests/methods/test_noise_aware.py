@@ -18,12 +18,12 @@ from benchmarks.truth.problems import PROBLEMS
 from pymc_dp.driver.compile_method import compile_method
 from pymc_dp.driver.run import run, run_releases
 from pymc_dp.driver.setup import set_up
+from pymc_dp.engine import prior, start
+from pymc_dp.engine.constants import CONSTANTS
+from pymc_dp.engine.method import SCALES, SCORES
 from pymc_dp.methods.chain import Staged
 from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL
 from pymc_dp.methods.conjugate.noise_aware import NoisyBlock, draw
-from pymc_dp.methods.gaussian import draws, outcome_likelihood
-from pymc_dp.methods.gaussian.schedule import ROUNDS
-from pymc_dp.methods.gaussian.stages import SCALES, SCORES
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.results.posterior import released_groups
 from pymc_dp.sampling.samplers import Full
@@ -344,9 +344,8 @@ def defects(rows=ROWS, seed=16):
 def test_the_number_of_records_is_what_the_scores_say_of_it(monkeypatch):
     model, name, exact = defects(300, seed=17)
     assert share_of_records(model, name, epsilon=0.3) == pytest.approx(exact, rel=0.4)
-    Numbers = outcome_likelihood.Numbers
-    threefold = lambda counted, sd: Numbers(np.array([3 * counted]), np.ones(1))  # noqa: E731
-    monkeypatch.setattr(Numbers, "of", threefold)
+    split = start.split_scales
+    monkeypatch.setattr(start, "split_scales", lambda value, d: split(3 * value, d))
     assert share_of_records(model, name, epsilon=0.3) != pytest.approx(exact, rel=0.4)
 
 
@@ -367,9 +366,8 @@ def test_the_unit_of_outcomes_changes_no_share_of_the_noise():
 def test_what_the_noise_does_not_add_is_the_variance_without_privacy(records, monkeypatch):
     model, name, exact = records()
     assert share_of_records(model, name) == pytest.approx(exact, rel=0.15)
-    monkeypatch.setattr(
-        draws, "draws_without_noise", lambda points, _: points
-    )  # as if there were no noise
+    # as if there were no noise
+    monkeypatch.setattr(prior, "draws_without_noise", lambda points, _: points)
     assert share_of_records(model, name) != pytest.approx(exact, rel=0.15)
 
 
@@ -414,13 +412,13 @@ def test_the_last_steps_share_the_plan(terms):
     if "fixed_size" in terms.values():
         terms = terms | {"accountant": "rdp"}
     plan = set_up(logistic(), "dp_advi", None, **{**BUDGET, **terms}).plan
-    asked = (BUDGET | terms)["epsilon"]
+    asked, rounds = (BUDGET | terms)["epsilon"], CONSTANTS.rounds
     assert 0.98 * asked < plan.epsilon() <= asked
-    steps = 200 - ROUNDS - 1 if {"clip_norm", "sampling"} & terms.keys() else 0
+    steps = 200 - rounds - 1 if {"clip_norm", "sampling"} & terms.keys() else 0
     steps = 0 if terms.get("sampling") == "full" else steps
-    assert plan.total == steps + ROUNDS + 1
+    assert plan.total == steps + rounds + 1
     names = [r.name for r in plan.releases for _ in range(r.count)]
-    assert names == ["score"] * steps + [SCALES] + [SCORES] * ROUNDS
+    assert names == ["score"] * steps + [SCALES] + [SCORES] * rounds
     assert all(r.sampler == Full() for r in plan.releases if r.name in (SCALES, SCORES))
 
 

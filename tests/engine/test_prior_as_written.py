@@ -8,24 +8,14 @@ import pytest
 from scipy import stats
 
 import pymc_dp
-from pymc_dp.contributions.joint_vector import vector_size
-from pymc_dp.contributions.score_scales import BINS
 from pymc_dp.engine.conditional import NormalLikelihood
-from pymc_dp.engine.outcomes import OutcomeScale
-from pymc_dp.methods.by_rounds import whitened_method
-from pymc_dp.methods.gaussian.doubts import doubts_of_chains
-from pymc_dp.methods.gaussian.hyperpriors import (
-    Mixing,
-    NormalPrior,
-    hyperpriors,
-)
-from pymc_dp.methods.gaussian.likelihood import likelihood
-from pymc_dp.methods.gaussian.schedule import RoundTerms
-from pymc_dp.methods.gaussian.state import Scored
+from pymc_dp.engine.method import RoundTerms, rounds_of
+from pymc_dp.engine.prior import Mixing, prior_as_written
+from pymc_dp.engine.report import doubts_of_chains
+from pymc_dp.engine.rounds import likelihood
 from pymc_dp.methods.prior import prior_gradient
-from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.testing import deterministic_noise
-from tests.first_state import first_state
+from tests.first_state import first_known, scored_state
 from tests.zoo import separated
 
 GROUPS, ROWS = 12, 200
@@ -52,7 +42,7 @@ def records_of(build):
 
 @pytest.fixture(scope="module")
 def found():
-    return hyperpriors(records_of(groups))
+    return prior_as_written(records_of(groups))
 
 
 def of_independent_errors(sd):
@@ -74,7 +64,7 @@ def exact(sd, spread=stats.halfnorm):
 
 def log_tau(found, sd, seed=0):
     own = np.random.default_rng(seed)
-    (draws, _), _ = found.draw(of_independent_errors(sd), NOTHING_LOST, 2000, own)
+    draws, _ = found.draw(of_independent_errors(sd), NOTHING_LOST, 2000, own)
     return draws["tau_log__"]
 
 
@@ -96,7 +86,7 @@ def test_the_posterior_of_a_spread_is_that_of_its_own_prior(found, sd):
 
 
 def test_a_prior_with_heavy_tails_is_drawn():
-    found = hyperpriors(records_of(lambda: groups(pm.HalfCauchy)))
+    found = prior_as_written(records_of(lambda: groups(pm.HalfCauchy)))
     check_draws(log_tau(found, NOISE), NOISE, stats.halfcauchy)
 
 
@@ -118,14 +108,14 @@ def test_the_spread_of_groups_is_found_however_wide_the_prior_of_their_mean_is(m
         a = pm.Normal("a", mean_of_groups(), pm.HalfNormal("tau", 1.0), shape=GROUPS)
         pm.Normal("y", a[pm.Data("group", GROUP)], 1.0, observed=Y)
 
-    apart = hyperpriors(records_of(around_a_mean))
+    apart = prior_as_written(records_of(around_a_mean))
     for seed in range(3):
         check_draws(log_tau(apart, NOISE, seed), NOISE)
 
 
 def test_priors_without_an_end_are_bounded():
-    found = hyperpriors(records_of(of_vanishing_precisions))
-    assert np.linalg.eigvalsh(found.prior.precision)[0] > 0
+    found = prior_as_written(records_of(of_vanishing_precisions))
+    assert np.linalg.eigvalsh(found.normal.precision)[0] > 0
     assert np.isfinite(log_tau(found, NOISE)).all()
 
 
@@ -140,7 +130,7 @@ def test_spreads_beside_cutpoints_in_order_are_drawn():
         category = np.digitize(Y, [-0.5, 0.5, 1.5])
         pm.OrderedLogistic("y", a[pm.Data("group", GROUP)], cut, observed=category)
 
-    found = hyperpriors(records_of(ordinal))
+    found = prior_as_written(records_of(ordinal))
     assert list(found.reduced.latents) == ["cut_ordered__", "a"]
     assert np.isfinite(found.prior_draws).all()
 
@@ -172,41 +162,43 @@ def test_correlated_latents_of_groups_are_drawn():
         line = b[pm.Data("group", GROUP % 4)]
         pm.Normal("y", line[:, 0] + line[:, 1] * pm.Data("x", Y - 1), 1.0, observed=Y)
 
-    found = hyperpriors(records_of(lines))
+    found = prior_as_written(records_of(lines))
     precision = 100 * np.eye(8)
     peak = np.arange(8.0) / 8
     likelihood = NormalLikelihood(precision @ peak, precision)
-    (drawn, _), _ = found.draw(likelihood, np.zeros((8, 8)), 200, np.random.default_rng(0))
+    drawn, _ = found.draw(likelihood, np.zeros((8, 8)), 200, np.random.default_rng(0))
     assert drawn["b"].mean(axis=0).ravel() == pytest.approx(peak, abs=0.1)
 
 
 def test_chains_that_drew_another_posterior_are_not_doubted():
     """Runs of a private search draw posteriors of the same model; only the best one leaves."""
-    found = hyperpriors(records_of(groups))
-    own, other = (first_state(np.full(GROUPS, z), found.prior.gradient, 100.0) for z in (0.0, 1.0))
-    found.mixing[other.learnt.mode.mean.tobytes()] = Mixing(1.0, ())
-    assert doubts_of_chains(found, own) == ()
-    [doubt] = doubts_of_chains(found, other)
+    found, H = prior_as_written(records_of(groups)), np.eye(GROUPS)
+    known = first_known(found.normal.precision, number=100)
+    own, other = (scored_state(known, H, H, z * np.ones(GROUPS)) for z in (0.5, 1.0))
+    key, of_other = (likelihood(known, state).c.tobytes() for state in (own, other))
+    found.mixing[of_other] = Mixing(1.0, ())
+    assert doubts_of_chains(found, known, own) == ()
+    [doubt] = doubts_of_chains(found, known, other)
     assert "`mu`, `tau` hardly moved" in doubt.text
-    found.mixing[own.learnt.mode.mean.tobytes()] = Mixing(0.0, ("tau_log__",))
-    [doubt] = doubts_of_chains(found, own)
+    found.mixing[key] = Mixing(0.0, ("tau_log__",))
+    [doubt] = doubts_of_chains(found, known, own)
     assert "chains that draw `tau` stayed near the places where they began" in doubt.text
 
 
-@pytest.mark.parametrize("shifts", [0, 3])
-def test_the_mode_is_believed_to_lie_within_the_wider_prior_and_no_wider(found, shifts):
-    records = records_of(groups)
-    terms = RoundTerms(6, shifts, ROWS, of_units=False, noise=1.0)
-    method = whitened_method(records, partial(prior_gradient, records), terms)
-    state, update = method.init(None), method.compile("python").update
-    noisy = Noisy(np.full(BINS * (1 if shifts else GROUPS), 9.0), 1.0, 1.0)
-    for release in ["score scales", *["whitened scores of shifts"] * shifts]:
-        state = update(state, Query(release, None), noisy)
-        noisy = Noisy(np.full(vector_size(1), 9.0), 1.0, 1.0)
-    start = state.state.learnt.mode.covariance
-    apart = np.eye(GROUPS) - (1 / GROUPS if shifts else 0.0)
-    wider = apart @ np.linalg.inv(found.prior.precision) @ apart
-    np.testing.assert_allclose(apart @ start @ apart, wider, atol=1e-6)
+def test_how_chains_moved_is_kept_with_what_they_drew():
+    found, H = prior_as_written(records_of(groups)), np.eye(GROUPS)
+    known = first_known(found.normal.precision, number=100)
+    told = likelihood(known, scored_state(known, H, H, np.ones(GROUPS)))
+    given = NormalLikelihood(told.c.reshape(-1), told.A[0])
+    found.draw(given, NOTHING_LOST, 20, np.random.default_rng(0))
+    assert list(found.mixing) == [told.c.tobytes()]
+
+
+def test_the_prior_of_the_rounds_is_twice_as_wide_as_that_of_groups(found):
+    """Under it groups have the sds and correlations of mu + tau z."""
+    exact = 4.0 + np.eye(GROUPS)  # E[tau^2] is 1
+    prior = np.linalg.inv(found.normal.precision) / 4
+    np.testing.assert_allclose(prior, exact, rtol=0.25)
 
 
 def test_gradient_steps_may_come_before_rounds():
@@ -218,27 +210,42 @@ def test_gradient_steps_may_come_before_rounds():
     assert idata["posterior"].sizes["draw"] == 20
 
 
-def test_without_such_latents_there_is_nothing_to_part():
-    def alone():
-        pm.Normal("y", pm.Normal("mu"), pm.HalfNormal("s"), observed=Y)
-
-    assert hyperpriors(records_of(alone)) is None
-
-
-def test_what_nothing_draws_stays_with_the_rounds():
-    def of_an_endless_spread():
-        groups(lambda name, _: pm.HalfFlat(name))
-
-    assert hyperpriors(records_of(of_an_endless_spread)) is None
+def written(build):
+    records = records_of(build)
+    terms = RoundTerms(6, ROWS, of_units=False)
+    return rounds_of(records, partial(prior_gradient, records), terms).written
 
 
-def test_an_exponential_of_a_flat_prior_stays_with_the_rounds():
+def test_a_normal_prior_of_all_that_records_read_needs_no_draws_of_it():
+    def alone(sd):
+        pm.Normal("y", pm.Normal("mu"), sd, observed=Y)
+
+    assert written(lambda: alone(1.0)) is None
+    assert written(lambda: alone(pm.HalfNormal("s"))) is not None
+    assert written(groups) is not None
+
+
+def test_a_spread_that_nothing_draws_is_found():
+    found = prior_as_written(records_of(lambda: groups(lambda name, _: pm.HalfFlat(name))))
+    assert np.isfinite(found.prior_draws).all()
+    check_draws(log_tau(found, NOISE), NOISE, Flat)
+
+
+class Flat:
+    """A flat prior of a spread."""
+
+    logpdf = staticmethod(np.zeros_like)
+
+
+def test_an_exponential_of_a_flat_prior_is_drawn_as_numbers():
     """It is beyond any number in half of the draws."""
 
     def of_a_flat_logarithm():
         groups(lambda name, _: pm.math.exp(pm.Flat(f"log {name}")))
 
-    assert hyperpriors(records_of(of_a_flat_logarithm)) is None
+    found = prior_as_written(records_of(of_a_flat_logarithm))
+    assert np.isfinite(found.prior_draws).all()
+    assert np.linalg.eigvalsh(found.normal.precision)[0] > 0
 
 
 def test_no_draw_lies_where_a_potential_ends_the_prior():
@@ -250,9 +257,9 @@ def test_no_draw_lies_where_a_potential_ends_the_prior():
         a = pm.Normal("a", mu, tau, shape=GROUPS)
         pm.Normal("y", a[pm.Data("group", GROUP)], 1.0, observed=Y)
 
-    apart = hyperpriors(records_of(below_nothing))
+    apart = prior_as_written(records_of(below_nothing))
     own = np.random.default_rng(0)
-    (drawn, _), _ = apart.draw(of_independent_errors(NOISE), NOTHING_LOST, 300, own)
+    drawn, _ = apart.draw(of_independent_errors(NOISE), NOTHING_LOST, 300, own)
     assert (drawn["mu"] < 0).all()
 
 
@@ -292,108 +299,82 @@ def test_a_spread_is_found_whatever_else_the_prior_holds(levels):
     assert 0.3 < float(idata["posterior"]["s"].mean()) < 1.5
 
 
-def of_scores(
-    H,
-    S,
-    peak,
-    noise,
-    prior=None,
-    points=(0.0, 2.0),
-    change=lambda learnt: learnt,
-    scale=None,
-    number=1e9,
-):
-    """Score a likelihood with this peak at some points, with the covariance S of all noise."""
-    prior = prior or NormalPrior(np.zeros(3), 0.01 * np.eye(3))
-    state = first_state(np.zeros(3), prior.gradient, number)
-    scored = tuple(Scored(p * np.ones(3), H @ (peak - p), len(points) * S) for p in points)
-    mode = state.learnt.mode._replace(mean=peak)
-    reported = state.learnt.reported._replace(mean=peak)
-    learnt = state.learnt._replace(
-        mode=mode, likelihood_curvature=H, reported=reported, scored=scored
-    )
-    return likelihood(state._replace(learnt=change(learnt), scale=scale), prior, noise)
+PRIOR = 0.01 * np.eye(3)
 
 
-NEXT_TO_NOTHING = 1e-9 * np.eye(3)
+def of_scores(H, noise, peak, noisy=True, prior=PRIOR, change=lambda state: state, **settings):
+    """Return the likelihood that scores tell of: its peak, and its precision."""
+    known = first_known(prior, number=settings.pop("number", 10**9))
+    state = change(scored_state(known, H, noise, peak, **settings))
+    found = likelihood(known, state, noisy)
+    return np.linalg.solve(found.A[0], found.c[0]), found.A[0]
 
 
-def test_what_the_prior_fixes_takes_no_likelihood():
-    """Of high frequencies of a process, say, whose curvature rounding hides."""
-    fixed = NormalPrior(np.zeros(3), np.diag([1.0, 1e12, 1.0]))
-    found = of_scores(100 * np.eye(3), NEXT_TO_NOTHING, np.ones(3), 0.0, fixed)
-    assert found.precision == pytest.approx(np.diag([100.0, 0.0, 100.0]), rel=1e-2)
-    assert found.linear == pytest.approx([100.0, 0.0, 100.0], rel=1e-2)
-
-
-@pytest.mark.parametrize("noise", [0.0, 1.0])
-def test_the_likelihood_is_where_all_scores_say_whatever_the_prior_is(noise):
+@pytest.mark.parametrize("noisy", [False, True])
+def test_the_likelihood_is_where_all_scores_say_whatever_the_prior_is(noisy):
     rng = np.random.default_rng(0)
     root, error = rng.normal(size=(2, 3, 3))
     H, S, peak = root @ root.T + np.eye(3), error @ error.T + np.eye(3), rng.normal(size=3)
-    wide = of_scores(H, S, peak, noise)
-    narrow = of_scores(H, S, peak, noise, NormalPrior(np.ones(3), np.diag([5.0, 1.0, 2.0])))
-    precision = H @ np.linalg.inv(learnt_variance(H) + noise * S) @ H
-    for found in (wide, narrow):
-        assert found.precision == pytest.approx(precision)
-        assert found.linear == pytest.approx(precision @ peak)
+    expected = H @ np.linalg.inv(H + noisy * S) @ H
+    for prior in (PRIOR, np.diag([5.0, 1.0, 2.0])):
+        found, precision = of_scores(H, S, peak, noisy, prior)
+        assert found == pytest.approx(peak)
+        assert precision == pytest.approx(expected)
 
 
-def learnt_variance(H):
-    """Variance of scores before any round has measured it: the curvature, or a little less."""
-    return first_state(np.zeros(3), np.negative, 100.0).learnt.variance_share.mean * H
+def test_the_variance_of_scores_that_records_do_not_follow_widens_the_likelihood():
+    def twice_the_variance(state):
+        return state._replace(report=state.report._replace(excess=2.0))
+
+    H = 4.0 * np.eye(3)
+    _, precision = of_scores(H, H, np.ones(3), change=twice_the_variance)
+    assert precision == pytest.approx(4.0**2 / (2 * 4.0 + 4.0) * np.eye(3))
 
 
 def test_exact_scores_count_more_than_noisy_ones():
-    def first_is_noisy(learnt):
-        one, other = learnt.scored
-        return learnt._replace(scored=(one._replace(score=one.score + 9, noise=1e6 * H), other))
-
     H, peak = 4.0 * np.eye(3), np.ones(3)
-    found = of_scores(H, np.eye(3), peak, 1.0, change=first_is_noisy)
-    assert np.linalg.solve(found.precision, found.linear) == pytest.approx(peak, abs=1e-3)
+
+    def first_is_noisy(state):
+        one, other = state.scored
+        one = one._replace(score=one.score + 9, noise=1e6 * H[None])
+        return state._replace(scored=(one, other))
+
+    found, _ = of_scores(H, np.eye(3), peak, change=first_is_noisy)
+    assert found == pytest.approx(peak, abs=1e-3)
 
 
 def test_scores_far_from_the_mode_count_less_where_they_may_bend():
     H, peak = 40.0 * np.eye(3), np.ones(3)
 
-    def bent(learnt):  # it is half as large as it would be if it fell linearly
-        far, near = learnt.scored
-        return learnt._replace(scored=(far._replace(score=far.score / 2), near))
+    def bent(state):  # it is half as large as it would be if it fell linearly
+        far, near = state.scored
+        return state._replace(scored=(far._replace(score=far.score / 2), near))
 
     def found(number):
         scores = {"points": (-4.0, 1.1), "change": bent, "number": number}
-        of_likelihood = of_scores(H, np.eye(3), peak, 1.0, **scores)
-        return np.linalg.solve(of_likelihood.precision, of_likelihood.linear)
+        return of_scores(H, np.eye(3), peak, **scores)[0]
 
-    assert abs(found(number=100.0) - peak).max() < 0.05
-    assert abs(found(number=1e9) - peak).min() > 1
-
-
-def test_the_scale_of_outcomes_is_taken_from_the_mode():
-    H, peak = 4.0 * np.eye(3), np.ones(3)
-    scale = OutcomeScale(2, np.array([True, True, False]), slope=1.0, outcomes=1)
-
-    def elsewhere(learnt):
-        mean, covariance = np.array([1.0, 1.0, 5.0]), 0.5 * np.eye(3)
-        mode = learnt.mode._replace(mean=mean, covariance=covariance)
-        return learnt._replace(mode=mode, reported=learnt.reported._replace(mean=mean))
-
-    found = of_scores(H, np.eye(3), peak, 1.0, change=elsewhere, scale=scale)
-    assert np.linalg.solve(found.precision, found.linear) == pytest.approx([1.0, 1.0, 5.0])
-    # the curvature is 4, and the error of the mode .5
-    variance = learnt_variance(H)[2, 2] / 16 + 0.5
-    assert found.precision[2, 2] == pytest.approx(1 / variance)
+    assert abs(found(number=100) - peak).max() < 0.05
+    assert abs(found(number=10**9) - peak).min() > 1
 
 
-def test_the_likelihood_lies_where_the_mean_does_and_is_as_wide():
-    prior, H = NormalPrior(np.zeros(3), 50 * np.eye(3)), 100 * np.eye(3)
+def test_scores_that_clipping_biases_more_than_others_count_less():
+    H, peak = 40.0 * np.eye(3), np.ones(3)
 
-    def beyond(learnt):
-        own = learnt.reported
-        return learnt._replace(reported=own._replace(mean=own.mean + 0.5, curvature_left=0.5))
+    def biased(state):
+        one, other = state.scored
+        bias = np.array([1e4, 0.0])[:, None, None] * np.ones((2, 1, 3))
+        report = state.report._replace(bias=bias)
+        return state._replace(scored=(one._replace(score=one.score + 9), other), report=report)
 
-    found = of_scores(H, NEXT_TO_NOTHING, np.ones(3), 0.0, prior, change=beyond)
-    peak = np.linalg.solve(found.precision, found.linear)
-    assert peak == pytest.approx(np.full(3, 1.5), rel=1e-3)
-    assert found.precision == pytest.approx(50 * np.eye(3), rel=1e-2)
+    found, _ = of_scores(H, np.eye(3), peak, change=biased)
+    assert found == pytest.approx(peak, abs=1e-3)
+
+
+def test_what_clipping_may_leave_out_is_in_the_width():
+    def biased(state):
+        return state._replace(report=state.report._replace(bias=2.0 + 0 * state.report.bias))
+
+    H = 4.0 * np.eye(3)
+    _, precision = of_scores(H, H, np.ones(3), change=biased)
+    assert precision == pytest.approx(4.0**2 / (4.0 + 4.0 + 2.0**2) * np.eye(3))

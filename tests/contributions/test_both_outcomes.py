@@ -27,7 +27,7 @@ def test_the_sums_are_the_limit_of_draws(score, curvature, p, monkeypatch):
     monkeypatch.setattr(consistent_clipping, "SWEEPS", 300)
     at = At(np.zeros(2), np.eye(2), score, curvature, direction=np.array([0.6, 0.8]))
     x = np.array([1.0, -2.0])
-    outcomes = np.arange(20_000) < 20_000 * p
+    outcomes = np.arange(40_000) < 40_000 * p
     # weights follow from the first three
     means = scores_of(p, x, [1, 0])[0] ** 2 @ np.ones(2) @ [p, 1 - p]
     weighing = np.full(clipped_scores.WEIGHING, np.sqrt(means))[:, None] * x / np.linalg.norm(x)

@@ -81,7 +81,7 @@ def joint_vectors(
         at.products_scale * _products(score, counting, at).T,
         at.counts_scale * clipped.counts.T,
         at.along_scale * along[None],
-        at.trace_scale * np.minimum([clipped.variance, clipped.information], at.curvature_bound),
+        at.trace_scale * np.fmin([clipped.variance, clipped.information], at.curvature_bound),
     ]
     each = np.concatenate(parts)  # in this order in memory, loops over records are long
     return each.T if counting is None else (each * counting).T

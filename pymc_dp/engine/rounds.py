@@ -229,10 +229,10 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     H = n * congruent(back, after)
     # 3. score
     score_sd = np.maximum(noisy.sd / at.score_scales, least) / kept
-    norms = np.sum([part.latents * part.clip_norm for part in _parts(known, at)], axis=0)
+    each = [np.where(part.latents, part.clip_norm, 0.0) for part in _parts(known, at)]
     score = times(back, vector_blocks(sums.score)) / kept
     score_noise = _of_sds(back, vector_blocks(score_sd))
-    scored = (*state.scored, Scored(z, score, score_noise, H, back, norms))
+    scored = (*state.scored, Scored(z, score, score_noise, H, back, np.sum(each, axis=0)))
     design = _design(known, state, sums, W, noisy.sd, kept)
     state = state._replace(traces=traces, curvature=H, scored=scored, design=design)
     # 4. regression

@@ -312,7 +312,6 @@ def test_scores_are_averaged_over_the_posterior_itself(monkeypatch):
         return update(known, state, query, noisy)
 
     monkeypatch.setattr(engine, "update", spy)
-    with deterministic_noise(1):
-        fitted(1, "dp_advi", epsilon=1e6, delta=1e-5)
+    fitted(1, "dp_advi")
     half = last[-1].root @ last[-1].whitening
-    np.testing.assert_allclose(np.diag(half.T @ half), exact, rtol=0.02)
+    np.testing.assert_allclose(np.diag(half.T @ half), exact, rtol=1e-3)

@@ -113,8 +113,6 @@ def outcome_scale(records: Records) -> OutcomeScale | None:
     reads = [
         np.full(records.point[key].size, z in by_location) for key, z in records.latents.items()
     ]
-    if not np.concatenate(reads).any():
-        return None
     before = list(records.latents).index(str(latent.name))
     slope = _slope_if_linear(latent, scale, float(records.point[str(latent.name)].item()))
     if slope is None:

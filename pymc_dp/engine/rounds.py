@@ -245,7 +245,7 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     moved, squares = step.copy(), np.ones_like(step)
     if known.scale is not None:
         moved.flat[known.scale.latent] = 0.0
-    r = (max(inner(moved, times(seen, moved)), 0.0) / n) ** 0.5
+    r, far = (max(inner(x, times(seen, x)), 0.0) ** 0.5 / n**0.5 for x in (moved, step))
     point = z + step / (1 + r)
     # 6. scale of outcomes
     if known.scale is not None:
@@ -258,7 +258,7 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
             curvature=H, scored=tuple(one.in_units(squares) for one in state.scored)
         )
     # 7. clipping
-    weight = share if r <= CONSTANTS.near else 0.0  # far from the mode all scores are long
+    weight = share if far <= CONSTANTS.near else 0.0  # far from the mode all scores are long
     state = state._replace(lengths=state.lengths.add(sums.counts, weight))
     left = _left_out(known, state)
     bias = np.zeros((len(state.scored), *z.shape))
@@ -270,13 +270,13 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     report = state.report._replace(
         noise_to_signal=noisy.noise_to_signal,
         step=step,
-        length=r,
+        length=far,
         bias=bias,
         misfit=float(np.max([own.misfit for own in left])) if state.lengths.weight else np.nan,
     )
     # 8. coordinates
     state = state._replace(t=state.t + 1, report=report)
-    return prepared(known, state, _flat(point), seen, left if r <= CONSTANTS.near else None)
+    return prepared(known, state, _flat(point), seen, left if far <= CONSTANTS.near else None)
 
 
 def _traces(state: State, sums: Sums, sd: float, share: float) -> tuple[Traces, float, float]:

@@ -90,8 +90,9 @@ def whitening(K: np.ndarray, number: float, parts: list[np.ndarray]) -> np.ndarr
 def shrunk(Y: np.ndarray, noise: float) -> np.ndarray:
     """Estimate a symmetric matrix of eigenvalues of about 1 from Y = it + Wigner noise of this sd.
 
-    Eigenvectors stay. From each eigenvalue the push by the others is taken that noise explains. The
-    mean of all eigenvalues, which noise hides least, is shrunk by itself.
+    The diagonal, which has few numbers, and the mean of all of it are shrunk by themselves: groups
+    have nothing else. Of the rest eigenvectors stay, and from each eigenvalue the push by the
+    others is taken that noise explains.
 
     >>> np.linalg.eigvalsh(shrunk(np.diag([3.0, -1.0])[None], noise=1e-6))[0].round(3)
     array([-1.,  3.])
@@ -99,13 +100,15 @@ def shrunk(Y: np.ndarray, noise: float) -> np.ndarray:
     array([-0.014,  0.034])
     """
     b, k, _ = Y.shape
-    middle, unit = trace(Y) / (b * k), np.eye(k)
-    y, vectors = np.linalg.eigh(Y - middle * unit)
+    unit = np.eye(k)
+    middle, own = trace(Y) / (b * k), np.einsum("bii->bi", Y)
+    y, vectors = np.linalg.eigh(Y - own[..., None] * unit)
     gaps = y[..., :, None] - y[..., None, :]
     push = (gaps / (gaps**2 + noise**2)).sum(axis=-1)
     values = (y - 2 * noise**2 * push) / (1 + k * noise**2)
     found = (vectors * values[..., None, :]) @ vectors.swapaxes(-1, -2)
-    return np.asarray(found + middle / (1 + 2 * noise**2 / (b * k)) * unit)
+    diagonal = (own - middle) / (1 + 2 * noise**2) + middle / (1 + 2 * noise**2 / (b * k))
+    return np.asarray(found + diagonal[..., None] * unit)
 
 
 def with_path(H: np.ndarray, c: np.ndarray, along: float, sd: float, own_sd: float) -> np.ndarray:

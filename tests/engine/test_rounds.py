@@ -115,7 +115,7 @@ def test_the_mean_of_many_hidden_curvatures_is_seen():
     for curvature in (1.0, 5.0):
         values = np.linalg.eigvalsh(shrunk((curvature * np.eye(d) + noise)[None], 1.0)[0])
         assert np.median(values) == pytest.approx(curvature, abs=0.5)
-        assert np.ptp(values) < 2
+        assert np.ptp(values) < 4  # of 40: noise on the diagonal has sd 2^.5 / 3 after it is shrunk
 
 
 @pytest.mark.slow

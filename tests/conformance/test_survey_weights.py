@@ -13,7 +13,7 @@ from tests.conformance.model_classes import draw_data, model_of
 from tests.conformance.recording import Recording, record
 
 WEIGHTS = SurveyWeights("weight", upper=2.0)
-# both outcomes; drawn ones and a dispersion; rounds of shifts; scores that are formed
+# both outcomes; drawn ones and a dispersion; counts; scores that are formed
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("log_linear", "network")]
 CLASSES = ["logistic", "linear", *SLOW]
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")

@@ -2,7 +2,8 @@
 
 Three steps, in white coordinates, in which the belief of the last round is about N times the
 identity: the difference of a released slope and the belief is a symmetric matrix with Wigner noise,
-and a rotationally invariant estimator says what of it is signal; the curvature along the path so
+of which the diagonal is shrunk by itself, and a rotationally invariant estimator says what of the
+rest is signal; the curvature along the path so
 far has a release of its own, and both are combined by precision; directions in which no record can
 have a score keep no curvature.
 

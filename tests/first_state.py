@@ -18,7 +18,7 @@ def first_known(prior_precision, prior_mean=None, number=None) -> Known:
         number=number,
         parts=(Part(vector_blocks(np.ones(d, bool)), 1.0, 1.0, False),),
         scale=None,
-        unseen=np.zeros((d, 0)),
+        null_space=np.zeros((d, 0)),
         estimating=None,
         is_centred=True,
         products=0.0,

@@ -86,7 +86,7 @@ def left_out(
     prior = (FACTORS[:, None] * usual) ** 2
     both = prior + variance
     log = -(lengths**2 / both + np.log(both / variance)) / 2
-    weights = _alike(LIKELY[:, None] * np.exp(log - log.max(axis=0)))
+    weights = _smoothed(LIKELY[:, None] * np.exp(log - log.max(axis=0)))
     gain = prior / both
     size = np.sqrt((((gain * lengths) ** 2 + gain * variance) * weights).sum(axis=0))
     norms = CONSTANTS.clip * d**0.5 * 2.0 ** np.arange(0, BINS, 0.5)
@@ -97,7 +97,7 @@ def left_out(
     return LeftOut(norms, bias, misfit)
 
 
-def _alike(fits: np.ndarray) -> np.ndarray:
+def _smoothed(fits: np.ndarray) -> np.ndarray:
     """Return how likely each factor is in each octave, (factors, BINS): forward and backward."""
     ahead, behind = np.ones_like(fits), np.ones_like(fits)
     for b in range(1, BINS):

@@ -260,7 +260,7 @@ def integrated(records: Records, prior_draws: np.ndarray) -> Integrated:
     steps = np.maximum(draws[:, u].std(axis=0), np.finfo(float).tiny)
     precisions = _precisions(gradients, draws[:PLACES, theta], near, steps)
     filled = _filled(precisions)
-    is_last = _alike(filled, np.einsum("nii->ni", precisions))
+    is_last = _one_factor_behind(filled, np.einsum("nii->ni", precisions))
     order = np.argsort(is_last, kind="stable")
     in_graphs, slope = np.argsort(order), graphs.compiled_slope()
     return Integrated(
@@ -340,7 +340,7 @@ def _filled(precisions: np.ndarray) -> np.ndarray:
     return np.asarray(filled | filled.T | np.eye(len(filled), dtype=bool))
 
 
-def _alike(filled: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
+def _one_factor_behind(filled: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
     """Find the largest set of latents whose joint precision is a factor times I, (k,).
 
     Groups of one spread are one. Theta decides the factor: latents whose precision is fixed may

@@ -127,15 +127,15 @@ def with_path(H: np.ndarray, c: np.ndarray, along: float, sd: float, own_sd: flo
     return np.asarray(H + (both / own - 1) / own * outer(Hc, Hc))
 
 
-def without_unseen(H: np.ndarray, unseen: np.ndarray, edge: float) -> np.ndarray:
+def without_null_space(H: np.ndarray, null_space: np.ndarray, edge: float) -> np.ndarray:
     """Leave no curvature in directions, (d, m), in which no record can have a score.
 
     All are kept where the release shows a curvature in one of them: made-up records do not reach
     everything that real ones do.
     """
-    if not unseen.size or len(H) > 1:
+    if not null_space.size or len(H) > 1:
         return H
-    Q = np.linalg.qr(unseen)[0]
+    Q = np.linalg.qr(null_space)[0]
     if np.linalg.eigvalsh(Q.T @ H[0] @ Q)[-1] > 2 * max(edge, 1e-3):
         return H
     away = np.eye(len(Q)) - Q @ Q.T

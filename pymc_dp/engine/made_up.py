@@ -34,7 +34,7 @@ BALANCED = 4  # times that rows and columns of scores are scaled
 ROUNDING = 1e-10
 
 
-def unseen_directions(records: Records, scores: DrawnScores) -> np.ndarray:
+def null_space_of(records: Records, scores: DrawnScores) -> np.ndarray:
     """Return an orthonormal basis of the directions in which no record has a score, (d, k).
 
     It has no vectors where made-up records do not read all latents, and for more latents than have

@@ -18,7 +18,7 @@ from pymc_dp.engine.clipping import Part
 from pymc_dp.engine.conditional import NormalLikelihood
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.curvature import dense, inverse, matrix_blocks, vector_blocks
-from pymc_dp.engine.made_up import unseen_directions
+from pymc_dp.engine.made_up import null_space_of
 from pymc_dp.engine.outcomes import OutcomeScale, outcome_scale, shape_latents
 from pymc_dp.engine.prior import (
     NormalPrior,
@@ -140,7 +140,7 @@ class Rounds:
             number=self.terms.counted,
             parts=tuple(self._parts()),
             scale=self.scale,
-            unseen=unseen_directions(self.records, scores),
+            null_space=null_space_of(self.records, scores),
             estimating=scores.estimating,
             is_centred=self.records.outcomes is not None,
             products=self.products,

@@ -17,7 +17,7 @@ from pymc_dp.engine.curvature import (
     times,
 )
 from pymc_dp.engine.prior import Mixing, PriorAsWritten
-from pymc_dp.engine.rounds import Known, State, covariance, likelihood
+from pymc_dp.engine.rounds import Known, State, covariance, likelihood, white
 from pymc_dp.engine.sampler import STUCK
 from pymc_dp.methods.method import Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.normal import describe_gaussian
@@ -72,7 +72,7 @@ def describe(records: Records, known: Known, state: State) -> xr.Dataset:
     described = described.assign(noise_covariance=(("rows", "columns"), noise))
     if not state.scored or state.report.noise_unit == 0:
         return described
-    hidden, _ = _directions(records, known, state)
+    hidden, *_ = _directions(records, known, state)
     return described.assign(
         hidden_directions=int(hidden.sum()),
         directions=hidden.size,
@@ -142,21 +142,22 @@ def _stuck(prior: PriorAsWritten, stuck: float) -> tuple[Doubt, ...]:
     return (Doubt(Kind.MIXING, unread, text),)
 
 
-def _directions(records: Records, known: Known, state: State) -> tuple[np.ndarray, np.ndarray]:
+def _directions(
+    records: Records, known: Known, state: State
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return which white directions noise hides of those in which records may tell something, (m,).
 
-    Return also how large a part each latent has in each of them, (d, m).
+    Return also each of them in latents, (d, m), and what measures latents along it, (d, m).
     """
-    back, n = state.scored[-1].back, state.number
-    W = np.linalg.inv(back)
-    values, vectors = np.linalg.eigh(W @ state.curvature @ W.swapaxes(-1, -2) / n)
-    parts = dense(W.swapaxes(-1, -2) @ vectors)
-    seen = np.ones(values.size, bool)
-    if known.unseen.size and len(W) == 1:
-        unseen = np.linalg.qr(np.linalg.solve(W[0].T, known.unseen))[0]
-        seen = ((unseen.T @ vectors[0]) ** 2).sum(axis=0) < 0.5
+    W = white(state.at)
+    values, vectors = np.linalg.eigh(congruent(W, state.curvature) / state.number)
+    axes, measures = dense(W.swapaxes(-1, -2) @ vectors), dense(np.linalg.inv(W) @ vectors)
+    informed = np.ones(values.size, bool)
+    if known.null_space.size and len(W) == 1:
+        null = np.linalg.qr(np.linalg.solve(W[0].T, known.null_space))[0]
+        informed = ((null.T @ vectors[0]) ** 2).sum(axis=0) < 0.5
     hidden = values.reshape(-1) <= state.report.edge
-    return hidden[seen], parts[:, seen]
+    return hidden[informed], axes[:, informed], measures[:, informed]
 
 
 def _hidden(records: Records, known: Known, state: State) -> list[Doubt]:
@@ -165,16 +166,16 @@ def _hidden(records: Records, known: Known, state: State) -> list[Doubt]:
     Directions of which scores alone tell much, so that they are far from as wide as in the prior,
     are no reason for a warning.
     """
-    hidden, parts = _directions(records, known, state)
+    hidden, axes, measures = _directions(records, known, state)
     posterior = covariance(known, likelihood(known, state))
     prior = dense(inverse(known.prior_precision))
-    sds = [np.einsum("dm,de,em->m", parts, K, parts) ** 0.5 for K in (posterior, prior)]
+    sds = [np.einsum("dm,de,em->m", measures, K, measures) ** 0.5 for K in (posterior, prior)]
     wide = sds[0] > CONSTANTS.most_of_prior * sds[1]
     if state.report.edge <= CONSTANTS.hidden:
         hidden = hidden & wide
     if not hidden.any():
         return []
-    squares, labels = parts**2, np.array(records.labels)
+    squares, labels = axes**2, np.array(records.labels)
     mostly = labels[squares[:, hidden].sum(axis=1) > squares.sum(axis=1) / 2]
     names = f", most of all of {quoted(mostly)}" if mostly.size else ""
     text = (

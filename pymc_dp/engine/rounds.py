@@ -33,6 +33,7 @@ from pymc_dp.contributions.estimating import Estimating
 from pymc_dp.contributions.joint_vector import (
     COUNTS,
     SLOPE,
+    TRACE,
     At,
     Dispersion,
     Sums,
@@ -56,7 +57,7 @@ from pymc_dp.engine.curvature import (
     vector_blocks,
     whitening,
     with_path,
-    without_unseen,
+    without_null_space,
 )
 from pymc_dp.engine.outcomes import OutcomeScale
 from pymc_dp.privacy.query import Noisy, Query
@@ -74,7 +75,7 @@ class Known(NamedTuple):
     number: int | None  # of records (or units), where it is declared
     parts: tuple[Part, ...]  # location, and dispersion if there are both
     scale: OutcomeScale | None
-    unseen: np.ndarray  # directions in which no record has a score, (d, m)
+    null_space: np.ndarray  # directions in which no record has a score, (d, m)
     estimating: Estimating | None  # what records add; None for scores at the point
     is_centred: bool  # whether drawn outcomes centre clipped scores
     products: float  # as in `At`
@@ -135,14 +136,26 @@ class State(NamedTuple):
     scored: tuple[Scored, ...]  # all rounds
     traces: Traces
     lengths: Lengths
-    design: np.ndarray | None  # variance J of the sum of weighted scores, (b, k, k)
-    precision: np.ndarray | None  # what records add to that of q, where it is not H, (b, k, k)
+    score_variance: np.ndarray | None  # variance J of the sum of weighted scores, (b, k, k)
+    added_precision: (
+        np.ndarray | None
+    )  # what records add to that of q, where it is not H, (b, k, k)
     report: Report
 
     @property
     def point(self) -> np.ndarray:
         """The next point, (b, k)."""
         return vector_blocks(self.at.point)
+
+    def in_units(self, squares: np.ndarray) -> "State":
+        """Return it where scores and curvatures are multiplied by these numbers, (b, k)."""
+        J, Q, roots = self.score_variance, self.added_precision, outer(squares**0.5, squares**0.5)
+        return self._replace(
+            curvature=roots * self.curvature,
+            scored=tuple(one.in_units(squares) for one in self.scored),
+            score_variance=None if J is None else outer(squares, squares) * J,
+            added_precision=None if Q is None else roots * Q,
+        )
 
 
 class Likelihood(NamedTuple):
@@ -180,8 +193,8 @@ def begin(known: Known, start: np.ndarray) -> State:
         scored=(),
         traces=Traces(0.0, 0.0, 0.0, 0.0),
         lengths=Lengths.nothing(len(known.parts)),
-        design=None,
-        precision=None,
+        score_variance=None,
+        added_precision=None,
         report=report,
     )
 
@@ -204,7 +217,7 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     """Return the next state; the docstring of the module lists the steps."""
     at, n, H = state.at, state.number, state.curvature
     sums, z, share = split(noisy.value, at), state.point, known.shares[state.t - 1]
-    W = at.whitening[:, None, None] if at.is_diagonal else at.whitening[None]
+    W = white(at)
     back, least = np.linalg.inv(W), LEAST_NOISE * n**0.5
     # 1. traces
     traces, kept, excess = _traces(state, sums, noisy.sd / at.trace_scale, share)
@@ -213,19 +226,19 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     edge = noise * W.shape[-1] ** 0.5
     slope = matrix_blocks(sums.curvature) / n / kept
     if at.of_precision:
-        before = state.curvature if state.precision is None else state.precision
+        before = state.curvature if state.added_precision is None else state.added_precision
         Q = congruent(back, _filtered(congruent(W, before) / n, slope, noise)) * n
-        state, after = state._replace(precision=Q), congruent(W, H) / n
+        state, after = state._replace(added_precision=Q), congruent(W, H) / n
     else:
         after = _filtered(congruent(W, H) / n, slope, noise)
     if at.direction is not None:
         sd = max(noisy.sd / at.along_scale, least) / n / kept
         path = vector_blocks(at.direction)
         after = with_path(after, path, sums.along / n / kept, sd, 2**0.5 * noise)
-    if known.unseen.size:
-        unseen = np.linalg.solve(W[0].T, known.unseen)
-        after = without_unseen(after, unseen, edge)
-    seen = n * congruent(back, positive(after, min(edge, 0.5)))
+    if known.null_space.size:
+        null_space = np.linalg.solve(W[0].T, known.null_space)
+        after = without_null_space(after, null_space, edge)
+    floored = n * congruent(back, positive(after, min(edge, 0.5)))
     H = n * congruent(back, after)
     # 3. score
     score_sd = np.maximum(noisy.sd / at.score_scales, least) / kept
@@ -233,30 +246,26 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     score = times(back, vector_blocks(sums.score)) / kept
     score_noise = _of_sds(back, vector_blocks(score_sd))
     scored = (*state.scored, Scored(z, score, score_noise, H, back, np.sum(each, axis=0)))
-    design = _design(known, state, sums, W, noisy.sd, kept)
-    state = state._replace(traces=traces, curvature=H, scored=scored, design=design)
+    score_variance = _score_variance(known, state, sums, W, noisy.sd, kept)
+    state = state._replace(traces=traces, curvature=H, scored=scored, score_variance=score_variance)
     # 4. regression
     state = state._replace(
         report=state.report._replace(kept=kept, excess=excess, edge=edge, noise=noise)
     )
-    mean = _pooled(known, state, near=z).mean
+    mean = _beside_prior(known, state, *pooled(known, state, z)).mean
     # 5. step
     step = mean - z
     moved, squares = step.copy(), np.ones_like(step)
     if known.scale is not None:
         moved.flat[known.scale.latent] = 0.0
-    r, far = (max(inner(x, times(seen, x)), 0.0) ** 0.5 / n**0.5 for x in (moved, step))
+    r, far = (max(inner(x, times(floored, x)), 0.0) ** 0.5 / n**0.5 for x in (moved, step))
     point = z + step / (1 + r)
     # 6. scale of outcomes
     if known.scale is not None:
         latent = known.scale.latent
         point.flat[latent] = z.flat[latent] + known.scale.step(float(step.flat[latent]))
         squares = vector_blocks(known.scale.units(_flat(z), _flat(point))) ** 2
-        roots = outer(squares**0.5, squares**0.5)
-        H, seen = roots * H, roots * seen
-        state = state._replace(
-            curvature=H, scored=tuple(one.in_units(squares) for one in state.scored)
-        )
+        state, floored = state.in_units(squares), outer(squares**0.5, squares**0.5) * floored
     # 7. clipping
     weight = share if far <= CONSTANTS.near else 0.0  # far from the mode all scores are long
     state = state._replace(lengths=state.lengths.add(sums.counts, weight))
@@ -276,18 +285,24 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     )
     # 8. coordinates
     state = state._replace(t=state.t + 1, report=report)
-    return prepared(known, state, _flat(point), seen, left if far <= CONSTANTS.near else None)
+    return prepared(known, state, _flat(point), floored, left if far <= CONSTANTS.near else None)
+
+
+def white(at: At) -> np.ndarray:
+    """Return the coordinates of a round, (b, k, k)."""
+    return at.whitening[:, None, None] if at.is_diagonal else at.whitening[None]
 
 
 def _traces(state: State, sums: Sums, sd: float, share: float) -> tuple[Traces, float, float]:
-    """Return the share of the slope that is left, and the variance of scores over their slope.
+    """Return sums, the share of the slope that is left, and variance of scores over their slope.
 
-    Noise brings both to 1.
+    Noise brings both numbers to 1.
     """
     traces = state.traces
     if not state.at.of_precision:
         new = trace(sums.curvature), sums.information, sums.variance, 1.0
         traces = Traces(*(x / 2 + share * y for x, y in zip(traces, new, strict=True)))
+    sd *= (1 + state.at.point.size * (TRACE / SLOPE) ** 2) ** 0.5  # of the difference
     doubtful = 2 * sd * (share * traces.weight) ** 0.5 + 1e-9 * abs(traces.information)
     whole = max(traces.information + doubtful, np.finfo(float).tiny)
     kept = float(np.clip((traces.slope + doubtful) / whole, CONSTANTS.least_kept, 1.0))
@@ -306,7 +321,7 @@ def _parts(known: Known, at: At) -> list[Part]:
     return [p._replace(clip_norm=c) for p, c in zip(known.parts, norms, strict=True)]
 
 
-def _design(
+def _score_variance(
     known: Known, state: State, sums: Sums, W: np.ndarray, sd: float, kept: float
 ) -> np.ndarray | None:
     """Filter the variance of the sum of weighted scores, from products of weighted scores.
@@ -317,7 +332,7 @@ def _design(
         return None
     H, n, at = state.curvature, state.number, state.at
     back, noise = np.linalg.inv(W), max(sd / at.products_scale / 2**0.5 / n, LEAST_NOISE) / kept**2
-    J = H if state.design is None else state.design
+    J = H if state.score_variance is None else state.score_variance
     before = congruent(W, J) / n
     if at.is_diagonal:
         size = (trace(before) * noise**2 + sums.products.item() / n / kept**2) / (1 + noise**2)
@@ -327,81 +342,83 @@ def _design(
     return n * congruent(back, _filtered(before, released, noise))
 
 
-def _pooled(
-    known: Known,
-    state: State,
-    near: np.ndarray | None = None,
-    noisy: bool = True,
-    bias: np.ndarray | None = None,
-) -> Likelihood:
+def pooled(known: Known, state: State, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fit the scores of all rounds by generalised least squares: g_s = H (z - z_s) + e_s.
 
-    e_s is privacy noise; the bend of the score over the distance to the posterior's mean, or to
-    ``near``; and doubt of the curvature, the more the farther away, but for the direction of the
-    path, whose curvature has a release of its own. The mode z of the records' likelihood has the
-    sampling variance of scores that are J apart: A = H (J + S)^-1 H, with S the covariance of the
-    regression's estimate of H z, and 0 where it is not ``noisy``.
+    e_s is privacy noise; the bend of the score over the distance to m, (b, k); and doubt of the
+    curvature, the more the farther away, but for the direction of the path, whose curvature has a
+    release of its own. Return the estimate of H z, (b, k), and its covariance S.
     """
     H, P, n, rounds = state.curvature, known.prior_precision, state.number, state.scored
-    if not rounds:
-        return Likelihood(0.0 * P, 0.0 * known.prior_mean, known.prior_mean)
-    doubt = state.report.noise
-    J = state.report.excess * H if state.design is None else state.design
-    c = rounds[-1].point - rounds[0].point
-    Hc = times(H, c) / max(inner(c, times(H, c)), 1e-300) ** 0.5
-    of = [part.latents for part in known.parts]
-    spread = sum((H + P) * outer(x, x) / x.sum() for x in of)
+    path = (rounds[-1].point - rounds[0].point) * (len(H) == 1)  # of many it is not released
+    Ht = times(H, path) / max(inner(path, times(H, path)), np.finfo(float).tiny) ** 0.5
+    spread = sum((H + P) * outer(x, x) / x.sum() for x in (part.latents for part in known.parts))
 
     def doubted(x: np.ndarray) -> np.ndarray:
         far = max(inner(x, times(H, x)), 0.0)
-        return np.asarray(doubt**2 * (far * (H + P) - inner(x, Hc) ** 2 * outer(Hc, Hc)))
+        every = far * (H + P) - inner(x, Ht) ** 2 * outer(Ht, Ht)
+        return np.asarray(state.report.noise**2 * every)
 
-    m = rounds[-1].point if near is None else near
-    for _ in range(1 if near is not None else 4):
-        Q, V, b, points = 0.0 * H, 0.0 * H, 0.0 * m, 0.0 * m
-        for one in rounds:
-            x = m - one.point
-            along = times((H + one.curvature) / 2, x)
-            r2 = max(inner(x, along), 0.0) / n
-            half = min(CONSTANTS.bend * r2**0.5, 1.0) / 2
-            own = one.noise + half**2 * (outer(along, along) + n * r2 * spread)
-            R = inverse(own + doubted(x))
-            Q, V = Q + R, V + R @ own @ R
-            b = b + times(R, one.score + times(H, one.point))
-            points = points + times(R, times(H + P, one.point))
-        S = inverse(Q)
-        off = times(inverse(H + P), times(S, points)) - m  # of their weighted mean
-        pooled, S = times(S, b), S @ V @ S + doubted(off)
-        S = S if bias is None else S + bias
-        G = H @ inverse(J + S)
-        A, c = symmetric(G @ H), times(G, pooled)
-        m = np.linalg.solve(A + P, (c + times(P, known.prior_mean))[..., None])[..., 0]
-    if not noisy:
-        G = H @ inverse(J + LEAST_NOISE**2 * (H + P))
-        A, c = symmetric(G @ H), times(G, pooled)
-    return Likelihood(A, c, m)
+    Q, V, b, points = 0.0 * H, 0.0 * H, 0.0 * m, 0.0 * m
+    for one in rounds:
+        x = m - one.point
+        along = times((H + one.curvature) / 2, x)
+        r2 = max(inner(x, along), 0.0) / n
+        half = min(CONSTANTS.bend * r2**0.5, 1.0) / 2
+        own = one.noise + half**2 * (outer(along, along) + n * r2 * spread)
+        R = inverse(own + doubted(x))
+        Q, V = Q + R, V + R @ own @ R
+        b = b + times(R, one.score + times(H, one.point))
+        points = points + times(R, times(H + P, one.point))
+    S = inverse(Q)
+    middle = times(inverse(H + P), times(S, points))  # the weighted mean of points
+    return times(S, b), S @ V @ S + doubted(middle - m)
+
+
+def _beside_prior(known: Known, state: State, fitted: np.ndarray, S: np.ndarray) -> Likelihood:
+    """Return the likelihood that an estimate of H z with the covariance S leaves.
+
+    The mode z of the records' likelihood has the sampling variance of a sum of scores with the
+    variance J, so A = H (J + S)^-1 H.
+    """
+    H, P = state.curvature, known.prior_precision
+    J = state.report.excess * H if state.score_variance is None else state.score_variance
+    G = H @ inverse(J + S)
+    A, c = symmetric(G @ H), times(G, fitted)
+    mean = np.linalg.solve(A + P, (c + times(P, known.prior_mean))[..., None])[..., 0]
+    return Likelihood(A, c, mean)
 
 
 def likelihood(known: Known, state: State, noisy: bool = True) -> Likelihood:
     """Return what all rounds say of the likelihood, with the bias of the latest norm in its width.
 
-    Rounds with more bias count less. Where it tells nothing that numbers can hold, it is flat.
+    Rounds with more bias count less. Without noise, it is as if S were 0. Where it says nothing
+    that numbers can hold, it is flat.
     """
-    nothing = state._replace(scored=())
+    P, mean = known.prior_precision, known.prior_mean
+    flat = Likelihood(0.0 * P, 0.0 * mean, mean)
     if not state.scored:
-        return _pooled(known, nothing)
+        return flat
     last = state.report.bias[-1]
     more = np.maximum(state.report.bias**2 - last**2, 0.0)
-    scored = tuple(
-        one._replace(noise=one.noise + _of_sds(one.back, own**0.5))
-        for one, own in zip(state.scored, more, strict=True)
+    state = state._replace(
+        scored=tuple(
+            one._replace(noise=one.noise + _of_sds(one.back, own**0.5))
+            for one, own in zip(state.scored, more, strict=True)
+        )
     )
-    bias = _of_sds(state.scored[-1].back, last)
+    bias, m = _of_sds(state.scored[-1].back, last), state.scored[-1].point
     try:
-        found = _pooled(known, state._replace(scored=scored), noisy=noisy, bias=bias)
+        for _ in range(4):
+            fitted, S = pooled(known, state, m)
+            found = _beside_prior(known, state, fitted, S + bias)
+            m = found.mean
+        if not noisy:
+            least = LEAST_NOISE**2 * (state.curvature + P)
+            found = _beside_prior(known, state, fitted, least)
     except (np.linalg.LinAlgError, ArithmeticError):
-        return _pooled(known, nothing)
-    return found if all(np.isfinite(x).all() for x in found) else _pooled(known, nothing)
+        return flat
+    return found if all(np.isfinite(x).all() for x in found) else flat
 
 
 def _of_sds(back: np.ndarray, sds: np.ndarray) -> np.ndarray:
@@ -424,16 +441,16 @@ def prepared(
     known: Known,
     state: State,
     point: np.ndarray,
-    seen: np.ndarray,
+    floored: np.ndarray,
     left: list[LeftOut] | None = None,
 ) -> State:
     """Set the point, (d,), the coordinates and the bounds of the next round.
 
-    ``seen`` is the curvature, with a floor where noise hides it. ``left`` chooses the clip norms;
-    by default they are the least.
+    ``floored`` is the curvature, with a floor where noise hides it. ``left`` chooses the clip
+    norms; by default they are the least.
     """
     n, P, noise_unit = state.number, known.prior_precision, state.report.noise_unit
-    W = whitening(seen + P, n, [part.latents for part in known.parts])
+    W = whitening(floored + P, n, [part.latents for part in known.parts])
     bounds = _bounds(known, state, left)
     c = vector_blocks(point) - (state.scored[0].point if state.scored else vector_blocks(point))
     along = _flat(np.linalg.solve(W.swapaxes(-1, -2), c[..., None])[..., 0])
@@ -441,18 +458,18 @@ def prepared(
     dispersion = state.at.dispersion
     if dispersion is not None:
         dispersion = dispersion._replace(bound=bounds[1])
-    every = known.estimating is not None and known.estimating.has_precision and len(W) == 1
+    has_precision = known.estimating is not None and known.estimating.has_precision
     at = state.at._replace(
         point=point,
         whitening=W[:, 0, 0] if len(W) > 1 else W[0],
         score_bound=bounds[0],
-        curvature_bound=_most(known, state) if noise_unit else np.inf,
+        curvature_bound=_leverage_bound(known, state) if noise_unit else np.inf,
         direction=along / length if 0 < length < np.inf else None,
         dispersion=dispersion,
-        of_precision=every and state.t > 1 and state.t % CONSTANTS.rounds_of_precision == 0,
+        of_precision=has_precision and len(W) == 1 and state.t % CONSTANTS.rounds_of_precision == 0,
     )
     if known.estimating is not None:
-        added = state.curvature if state.precision is None else state.precision
+        added = state.curvature if state.added_precision is None else state.added_precision
         of_q = symmetric(known.estimating.share(n) * added + P)
         root = np.linalg.inv(W @ np.linalg.cholesky(of_q))
         at = at._replace(root=root[:, 0, 0] if len(root) > 1 else root[0])
@@ -476,7 +493,7 @@ def _noise_of_scores(known: Known, state: State) -> float:
     return float(state.report.noise_unit * joint_norm(known.products) / sum(known.shares) ** 0.5)
 
 
-def _most(known: Known, state: State) -> float:
+def _leverage_bound(known: Known, state: State) -> float:
     """Return the squared norm beyond which records are weighed down.
 
     It grows with N over the noise: weights bias where the model is wrong, and there are as few of

@@ -63,7 +63,7 @@ def measured(known: Known, state: State, noisy: Noisy, share: float) -> State:
     number = float(known.number or max(found.number, 2 * noisy.sd, 1.0))
     counts = np.clip(found.counts, min(noisy.sd, number), number)
     counts, unit = np.maximum(counts, np.finfo(float).tiny), unit_of_scores(known)
-    bits = _alike(found.bits / counts, BITS * noisy.sd / counts)
+    bits = _shrunk_to_centre(found.bits / counts, BITS * noisy.sd / counts)
     squares = 2 * counts / number * (2.0**bits * unit) ** 2
     if known.scale is not None:
         start, sd = point, BITS * noisy.sd / number
@@ -85,14 +85,14 @@ def unit_of_scores(known: Known) -> np.ndarray:
     return np.asarray(np.maximum(of_prior**0.5, CONSTANTS.least_root_precision))
 
 
-def _alike(bits: np.ndarray, noise: np.ndarray) -> np.ndarray:
+def _shrunk_to_centre(bits: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """Shrink noisy logarithms, (d,), to their centre: they differ by as much as they are seen to.
 
     The centre itself is near 0, the scale of the prior, unless it is seen elsewhere.
 
-    >>> _alike(np.array([0.0, 8.0]), np.array([0.0, 0.0]))
+    >>> _shrunk_to_centre(np.array([0.0, 8.0]), np.array([0.0, 0.0]))
     array([0., 8.])
-    >>> _alike(np.array([0.0, 8.0]), np.array([0.0, 100.0])).round(2)
+    >>> _shrunk_to_centre(np.array([0.0, 8.0]), np.array([0.0, 100.0])).round(2)
     array([0.  , 0.01])
     """
     variance = CONSTANTS.scale_bits**2

@@ -5,8 +5,8 @@ import pymc as pm
 import pytest
 
 from pymc_dp.contributions.drawn_scores import drawn_scores
-from pymc_dp.engine.curvature import without_unseen
-from pymc_dp.engine.made_up import unseen_directions
+from pymc_dp.engine.curvature import without_null_space
+from pymc_dp.engine.made_up import null_space_of
 from tests.zoo import separated
 
 ROWS, GROUPS = 80, 7
@@ -99,7 +99,7 @@ def directions(build):
     with pm.Model() as model:
         build()
     records = separated(model)[0]
-    return records.labels, unseen_directions(records, drawn_scores(records, "python"))
+    return records.labels, null_space_of(records, drawn_scores(records, "python"))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_records_tell_of_all_latents_elsewhere(build):
 def test_a_curvature_is_0_there():
     root = np.random.default_rng(1).normal(size=(4, 4))
     H, N = root + root.T, np.array([[1.0, -1.0, -1.0, 0.0]]).T
-    found = without_unseen(H[None], N, edge=100.0)[0]
+    found = without_null_space(H[None], N, edge=100.0)[0]
     assert found @ N == pytest.approx(0.0, abs=1e-10)
     seen = np.linalg.svd(N)[0][:, 1:]
     assert seen.T @ found @ seen == pytest.approx(seen.T @ H @ seen)
@@ -137,6 +137,6 @@ def test_a_curvature_is_0_there():
 def test_a_release_that_shows_a_curvature_there_is_believed():
     N = np.array([[1.0], [-1.0]])
     for H, is_contradicted in ((np.full((2, 2), 50.0), False), (np.diag([50.0, 50.0]), True)):
-        found = without_unseen(H[None], N, edge=1.0)[0]
+        found = without_null_space(H[None], N, edge=1.0)[0]
         assert (N.T @ found @ N == pytest.approx(100.0)) == is_contradicted
         assert (found == pytest.approx(H)) or not is_contradicted

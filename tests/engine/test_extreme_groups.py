@@ -38,5 +38,5 @@ def test_extreme_effects_are_not_silently_pulled_to_the_others(model_and_effects
     every = np.array([z(model_and_effects, key) for key in range(8)])
     extreme = np.abs(model_and_effects[1]) > 2.5
     # 8.9 and 2.4 where a diagonal is shrunk as all of a matrix is
-    assert np.abs(every).max() < 5
-    assert np.mean(every[:, extreme] ** 2) ** 0.5 < 2.4
+    assert np.abs(every).max() < 5.5
+    assert np.mean(every[:, extreme] ** 2) ** 0.5 < 2.3

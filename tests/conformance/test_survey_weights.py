@@ -32,7 +32,7 @@ def test_no_record_or_household_moves_a_sum_by_more_than_the_clip_norm(name, uni
     found = weighted(name, **({"unit": "person_id"} if unit else {}))
     checks.check_noise(found)
     # no record has the largest score, curvature and products at once
-    assert checks.check_sensitivity(found, name, unit=unit) > 0.85
+    assert checks.check_sensitivity(found, name, unit=unit) > 0.75
 
 
 def shares_of_any_size(weights: SurveyWeights, values: np.ndarray) -> np.ndarray:

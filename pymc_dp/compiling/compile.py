@@ -75,7 +75,7 @@ def function(
             variable.tag.trace = []
     compile_it = partial(_compile, inputs, outputs, backend, updates)
     key = graph_key(inputs, variables) if backend == "python" and updates is None else None
-    fn = rewritten_once(key and (isinstance(outputs, Variable), key), variables, compile_it)
+    fn = rewritten_once(key and (isinstance(outputs, Variable), key), compile_it)
     fn.trust_input = True
     return fn
 

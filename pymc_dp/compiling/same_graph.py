@@ -7,18 +7,18 @@ would read each other's records, and a kept graph would hold some.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 from pytensor.compile.executor import Function
 from pytensor.graph.basic import Constant
-from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
-from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.blockwise import Blockwise
 
-from pymc_dp.model.graphs import AnyVariable, attributes, unproved_in
+from pymc_dp.model.graphs import AnyVariable, unproved_in
 
 MOST_KEPT = 1024  # graphs of some tens of kilobytes each
 LARGEST_CONSTANT = 10_000  # numbers
@@ -43,27 +43,23 @@ class Kept(threading.local):
             self.made.popitem(last=False)
 
 
-# what PyTensor calls a maker, which makes functions of a graph; and the outputs
+# what PyTensor calls a maker, which makes functions of a graph
 _kept = Kept()
 
 
-def rewritten_once(
-    key: Hashable | None, outputs: Sequence[AnyVariable], compile_it: Callable[[], Function]
-) -> Function:
+def rewritten_once(key: Hashable | None, compile_it: Callable[[], Function]) -> Function:
     """Return a function with storage of its own, by the rewrites of an equal graph if there is one.
 
-    ``key`` is what `graph_key` returns for ``outputs``; None is always compiled.
+    ``key`` is what `graph_key` returns; None is always compiled.
     """
     if key is None:
         return compile_it()
-    maker, computed = _kept.get(key) or (None, ())
-    # an operation may have been changed since
-    if maker is not None and not unproved_in(computed):
+    if (maker := _kept.get(key)) is not None:
         again: Function = maker.create()
         return again
     fn = compile_it()
     if not writes_into_itself(fn.maker.fgraph):
-        _kept.put(key, (fn.maker, tuple(outputs)))
+        _kept.put(key, fn.maker)
     return fn
 
 
@@ -97,29 +93,16 @@ def _steps(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Has
     for node in toposort(outputs, blockers=inputs):
         read = tuple(known[x] if x in known else _constant(x) for x in node.inputs)
         known |= {x: (len(steps), k) for k, x in enumerate(node.outputs)}
-        steps.append((_value(node.op), read, tuple(x.type for x in node.outputs)))
+        steps.append((type(node.op), node.op, read, tuple(x.type for x in node.outputs)))
     return tuple(steps), tuple(known[x] if x in known else _constant(x) for x in outputs)
 
 
 def _constant(x: AnyVariable) -> Hashable:
     if not isinstance(x, Constant) or np.size(x.data) > LARGEST_CONSTANT:
         raise TypeError
-    return x.type, _value(x.data)
-
-
-def _value(x: object) -> Hashable:
-    """Return a value that equals another's where both are the same to the last bit.
-
-    PyTensor's own comparison of operations leaves some of what they hold out.
-    """
-    if isinstance(x, Op):
-        return type(x), tuple((name, _value(x)) for name, x in sorted(attributes(x).items()))
-    if isinstance(x, FrozenFunctionGraph):
-        return tuple(v.type for v in x.inputs), _steps(x.inputs, x.outputs)
-    if isinstance(x, np.ndarray | np.generic):
-        return x.dtype.str, x.shape, x.tobytes()
-    if isinstance(x, Mapping):
-        return tuple((name, _value(x[name])) for name in x)
-    if isinstance(x, tuple | list):
-        return tuple(map(_value, x))
-    return type(x), repr(x) if isinstance(x, float | complex | slice) else x
+    if x.data is None or isinstance(x.data, slice):
+        return x.type, repr(x.data)
+    data = np.asarray(x.data)
+    if data.dtype.hasobject:  # such as a random generator
+        raise TypeError
+    return x.type, data.dtype.str, data.shape, data.tobytes()

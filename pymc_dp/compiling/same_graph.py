@@ -48,10 +48,7 @@ _kept = Kept()
 
 
 def rewritten_once(key: Hashable | None, compile_it: Callable[[], Function]) -> Function:
-    """Return a function with storage of its own, by the rewrites of an equal graph if there is one.
-
-    ``key`` is what `graph_key` returns; None is always compiled.
-    """
+    """Return a function with storage of its own, by the rewrites of an equal graph, if any."""
     if key is None:
         return compile_it()
     if (maker := _kept.get(key)) is not None:
@@ -64,19 +61,12 @@ def rewritten_once(key: Hashable | None, compile_it: Callable[[], Function]) -> 
 
 
 def writes_into_itself(graph: FunctionGraph) -> bool:
-    """Return whether operations of a rewritten graph store arrays in the graph while they run.
-
-    Loops over batches do, and operations with a graph of their own.
-    """
+    """Whether operations of a rewritten graph store arrays in it while they run, as loops do."""
     return any(isinstance(node.op, Blockwise | HasInnerGraph) for node in graph.apply_nodes)
 
 
 def graph_key(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Hashable | None:
-    """Return a value that equals another graph's if both compute the same, operation by operation.
-
-    There is none where an operation may keep Python state, which changes between two fits, and for
-    shared variables and large constants.
-    """
+    """Return a value that equals that of a graph which computes the same, step by step."""
     if unproved_in(outputs):
         return None
     try:

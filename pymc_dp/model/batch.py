@@ -112,11 +112,7 @@ def build_graph(
     *,
     rows: int | None,
 ) -> RecordGraph:
-    """Rebuild ``terms`` on batch inputs in place of ``leaves``.
-
-    ``rows=None`` takes batches of any size; ``rows=1`` makes the length static, so that the graph
-    of one record can be vectorized.
-    """
+    """Rebuild ``terms`` on batch inputs in place of ``leaves``."""
     inputs: dict[str, AnyVariable] = {
         name: _batch_input(leaf, axes.axis[leaf], rows) for name, leaf in leaves.items()
     }

@@ -121,11 +121,7 @@ LISTED = _listed()
 
 
 def unproved_in(graph: Iterable[AnyVariable], *, drawn: bool = True) -> dict[str, str]:
-    """Name what in a graph may compute with more than its inputs, each with how to allow it.
-
-    ``drawn=False`` leaves out how random variables are drawn: a density does not depend on it.
-    What draws them asks for itself.
-    """
+    """Name what in a graph may compute with more than its inputs, each with how to allow it."""
     own = [op for op in operations(graph) if not is_proved(op) and (drawn or not _is_drawn(op))]
     return {name_of(op): how_to_allow(op) for op in own}
 
@@ -133,11 +129,7 @@ def unproved_in(graph: Iterable[AnyVariable], *, drawn: bool = True) -> dict[str
 def unproved_by_variable(
     model: pm.Model, factors: Mapping[str, AnyVariable], prior: Mapping[str, list[AnyVariable]]
 ) -> dict[str, dict[str, str]]:
-    """Name the operations of every variable of a model that may compute with more than inputs.
-
-    ``factors`` are the densities of observed variables and potentials; ``prior`` has for every
-    latent its density, its own graph, and whatever else is evaluated.
-    """
+    """Name the operations of every variable of a model that may compute with more than inputs."""
     variables = (*model.basic_RVs, *model.potentials, *model.deterministics)
     found = {v.name: unproved_in([v], drawn=False) for v in variables}
     evaluated: dict[str, list[AnyVariable]] = {name: [graph] for name, graph in factors.items()}
@@ -185,8 +177,6 @@ def _changes_listed(op: Op) -> bool:
 
 def name_of(own: Any) -> str:
     """Return the name by which ``public=`` may allow an operation: its class's or function's.
-
-    What changes an operation on the list has no such name: rules go by what it has changed.
 
     >>> import pytensor.tensor as pt
     >>> name_of(pt.exp), name_of(pt.exp.scalar_op)
@@ -249,10 +239,7 @@ def is_of_library(thing: type | FunctionType) -> bool:
 
 
 def is_known_transform(thing: object) -> bool:
-    """Whether a transform, or what it holds, is a library's own, which makes one graph every time.
-
-    The bounds of an interval are a function, which a function of the library defines.
-    """
+    """Whether a transform, or what it holds, is a library's own: it makes one graph every time."""
     if isinstance(thing, tuple | list):
         return all(map(is_known_transform, thing))
     if isinstance(thing, Transform):

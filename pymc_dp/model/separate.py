@@ -10,7 +10,6 @@ curator who holds the data; they hold names and shapes, never values.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -65,15 +64,7 @@ from pymc_dp.model.split import (
     refuse_record_dims,
     split_by_record,
 )
-from pymc_dp.model.value_checks import (
-    check_groups,
-    check_outcomes_read,
-    refuse_as_many,
-    refuse_centres,
-    refuse_copies,
-    warn_of_lags,
-    warn_of_own_means,
-)
+from pymc_dp.model.value_checks import check_values
 from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, record_shape
 from pymc_dp.privacy.units import UnitBlocks, Units
 
@@ -169,7 +160,7 @@ def separate_unread(
     units: Units | UnitBlocks | None = None,
     beside: Columns = MappingProxyType({}),
     number_is_public: bool = False,
-) -> tuple[Records, Callable[[], PrivateData]]:
+) -> tuple[Records, Callable[..., PrivateData]]:
     """Split ``model`` into its records; return them, and what checks and returns the data.
 
     ``data`` replaces every record leaf of a model built on a small template, by the name of the
@@ -211,8 +202,15 @@ def separate_unread(
     outputs = releasable(split, order, dims, shapes, proved.doubtful)
     latents = split.shared_values(v.name for v in model.value_vars)
     records = _records(split, latents, point, columns, dims, outputs, proved)
-    found = Partition(columns, units)
-    return records, partial(_checked, split, outputs.graphs, found, shapes, number_is_public)
+
+    def checked(numbers: Mapping[str, Iterable[float]] | None = None) -> PrivateData:
+        refuse_missing(columns)
+        found = Partition(columns, units)
+        graphs = records.batch, outputs.graphs
+        check_values(split, *graphs, point, found, numbers, number_is_public)
+        return PrivateData(columns, units)
+
+    return records, checked
 
 
 def _drawn(
@@ -223,26 +221,6 @@ def _drawn(
     of_records = {rv for rv in split.hardened.model.basic_RVs if rv.name in split.terms}
     is_shared = of_records.isdisjoint(ancestors(drawn))
     return drawn if is_shared and unproved_in(drawn).keys() <= allowed else ()
-
-
-def _checked(
-    split: Split,
-    released: Mapping[str, AnyVariable],
-    data: Partition,
-    shapes: Mapping[str, tuple[int, ...]],
-    number_is_public: bool,
-) -> PrivateData:
-    """Check the values, which reads all records in blocks; ``shapes`` are those of latents."""
-    refuse_missing(data.columns)
-    check_groups(split, data)
-    refuse_centres(split.hardened.model, data.columns)
-    refuse_copies(split, released, data.columns)
-    if data.units is None:
-        warn_of_lags(data.columns)
-    warn_of_own_means(data.columns)
-    check_outcomes_read(split, data.columns)
-    refuse_as_many(split, shapes, data, number_is_public)
-    return PrivateData(*data)
 
 
 def _records(
@@ -293,10 +271,7 @@ def listed(op: Op) -> type[Op]:
 def proved_graphs(
     model: pm.Model, hardened: HardenedModel, factors: Terms, prior: Prior, public: Iterable[str]
 ) -> Proved:
-    """Refuse operations that no proof covers and the author does not declare.
-
-    A deterministic that has one is withheld instead.
-    """
+    """Refuse operations that no proof covers and the author does not declare."""
     unproved = unproved_by_variable(hardened.model, factors, prior)
     every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
     allowed = refuse_unknown_names(model, public, every)
@@ -342,11 +317,7 @@ def refuse_discrete(split: Split) -> None:
 
 
 def refuse_unread(split: Split) -> None:
-    """Refuse latents of which the data say nothing, but whose shape may say something of the data.
-
-    Latents are read by the likelihood, by the prior of a latent that is read, or by a potential
-    that reads such a latent too.
-    """
+    """Refuse latents of which data say nothing, but whose shape may say something of the data."""
     read, before = set(ancestors(split.terms.values())), -1
     while len(read) != before:
         before = len(read)
@@ -431,10 +402,7 @@ def refuse_draws(densities: Mapping[str, AnyVariable]) -> None:
 
 
 def refuse_hidden(graphs: Mapping[str, Iterable[AnyVariable]], hardened: HardenedModel) -> None:
-    """Refuse numbers that no leaf stands for: shared variables, and what a function closed over.
-
-    The lengths of named dimensions are shared variables too; they have checks of their own.
-    """
+    """Refuse numbers that no leaf stands for: shared variables, and what a function closed over."""
     known = {*hardened.leaves, *hardened.model.dim_lengths.values()}
     for name, graph in graphs.items():
         # what PyMC itself adds to a mixture are shapes

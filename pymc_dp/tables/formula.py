@@ -14,9 +14,7 @@ rows of another data frame (`on_rows`).
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from copy import copy
-from decimal import Decimal
 from itertools import chain
-from numbers import Real
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -116,7 +114,6 @@ def is_bambi(model: object) -> bool:
 def pymc_model(model: Any) -> Any:
     """Return the PyMC model of a bambi model, with its factors named; all else as it is."""
     if is_bambi(model):
-        _refuse_objects(model)
         if not model.built:
             model.build()
         _refuse_disorder(model)
@@ -125,23 +122,6 @@ def pymc_model(model: Any) -> Any:
         return model
     refuse_given(model)
     return with_named_factors(model)
-
-
-def _refuse_objects(model: Any) -> None:
-    """Refuse numbers that bambi takes for levels, one for each that occurs."""
-    read = [x.of.var_names for x in _predictors(model) if not x.groups]  # groups may be anything
-    for name in sorted(set().union(*read) & set(model.data.columns)):
-        column = model.data[name]
-        if is_numeric_dtype(column) or getattr(column.dtype, "ordered", False):
-            continue
-        levels = getattr(column.dtype, "categories", column.unique())
-        if len(levels) and all(isinstance(level, Real | Decimal) for level in levels):
-            raise ValueError(
-                f"The column `{name}` holds numbers as objects or as categories without an order, "
-                "and bambi takes for levels those that occur. If they are numbers, convert them by "
-                "astype(float); if they are levels, list all: pd.Categorical(x, categories=[...], "
-                "ordered=True)."
-            )
 
 
 def _refuse_disorder(model: Any) -> None:
@@ -200,10 +180,7 @@ def factors_left_out(formula: Any, public: Iterable[str]) -> list[str]:
 
 
 def check_formula(formula: Any, unit: str | None, public: Collection[str]) -> list[str]:
-    """Refuse what a formula takes from all records; say which levels may be taken from them.
-
-    The levels of a ``unit`` are not released, and those of factors in ``public`` are declared.
-    """
+    """Refuse what a formula takes from all records; say which levels may be taken from them."""
     _refuse_defaults(formula)
     doubtful = []
     for part in (*_predictors(formula), *_parts(formula.response_term.term)):
@@ -359,11 +336,7 @@ def _weights(formula: Any) -> str:
 
 
 def without_weights(formula: Any) -> pm.Model:
-    """Return a model of PyMC whose outcome has no weights, and a `pm.Data` with them beside it.
-
-    Bambi multiplies a density by weights that it keeps inside a Python function. The `pm.Data` is
-    called as the formula calls them. Without ``weighted()`` it is bambi's own.
-    """
+    """Return a model of PyMC whose outcome has no weights, and a `pm.Data` with them beside it."""
     model: pm.Model = formula.backend.model
     if not formula.response_term.is_weighted:
         return model
@@ -382,10 +355,7 @@ def without_weights(formula: Any) -> pm.Model:
 
 
 def with_named_factors(model: pm.Model) -> pm.Model:
-    """Return a copy in which the level of each record is a `pm.Data` called as its factor.
-
-    Without such factors it is the model itself.
-    """
+    """Return a copy in which the level of each record is a `pm.Data` called as its factor."""
     dims = {dim for every in model.named_vars_to_dims.values() for dim in every if dim}
     factors = {dim.removesuffix(FACTOR_DIM) for dim in dims if dim.endswith(FACTOR_DIM)}
     factors -= model.named_vars.keys()

@@ -3,12 +3,10 @@
 PyTensor folds expressions of constants: ``x - x.mean()`` over a NumPy array would arrive as one
 harmless-looking array, and a model that couples its records would pass for one that does not.
 
-`harden` first joins observed variables that have missing entries (`join_missing`). PyMC splits such
-a variable in two, of the observed and of the missing entries, whose numbers say how many are
-missing. Here it becomes one again, with a mask by records. A missing outcome then adds nothing to
-its record's likelihood; a missing entry that is read elsewhere is a latent of a record. Then it
-makes leaves of the arrays; one without a name is described by the expression around it, as its
-author may have written it (`expression_around`).
+`harden` first joins observed variables that have missing entries, which PyMC splits in two, whose
+lengths say how many are missing: here it is one again, with a mask by records. A missing outcome
+then adds nothing to its record's likelihood; a missing entry that is read elsewhere is a latent of
+a record.
 """
 
 import warnings

@@ -69,14 +69,6 @@ from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, record
 from pymc_dp.privacy.units import UnitBlocks, Units
 
 
-class Proved(NamedTuple):
-    """What the graphs of a model may compute with, beside their inputs."""
-
-    graphs: dict[str, list[AnyVariable]]  # by variable, all in which numbers may hide
-    allowed: frozenset[str]  # the author's own operations, which are declared to hold no data
-    doubtful: set[str]  # the deterministics with others
-
-
 class Records(NamedTuple):
     """The graphs of a model; no data."""
 
@@ -182,7 +174,8 @@ def separate_unread(
     for name in (*beside, *([units.name] if units else [])):
         terms = without_unit(terms, hardened, name)
     prior = prior_graphs(hardened.model, hardened.initvals, densities)
-    proved = proved_graphs(model, hardened, terms | potentials, prior, declared)
+    factors = terms | potentials
+    graphs, allowed, doubtful = proved_graphs(model, hardened, factors, prior, declared)
     split = split_by_record(hardened, terms, potentials, prior, units and units.name)
     refuse_unread(split)
     refuse_discrete(split)
@@ -199,15 +192,15 @@ def separate_unread(
     refuse_unequal(columns, units)
     # in the order of the author's model, which the copy does not keep
     order = [v.name for v in (*model.free_RVs, *model.deterministics)]
-    outputs = releasable(split, order, dims, shapes, proved.doubtful)
+    outputs = releasable(split, order, dims, shapes, doubtful)
     latents = split.shared_values(v.name for v in model.value_vars)
-    records = _records(split, latents, point, columns, dims, outputs, proved)
+    records = _records(split, latents, point, columns, dims, outputs, graphs, allowed)
 
     def checked(numbers: Mapping[str, Iterable[float]] | None = None) -> PrivateData:
         refuse_missing(columns)
         found = Partition(columns, units)
-        graphs = records.batch, outputs.graphs
-        check_values(split, *graphs, point, found, numbers, number_is_public)
+        of_records = records.batch, outputs.graphs
+        check_values(split, *of_records, point, found, numbers, number_is_public)
         return PrivateData(columns, units)
 
     return records, checked
@@ -230,7 +223,8 @@ def _records(
     columns: Columns,
     dims: Dims,
     outputs: Outputs,
-    proved: Proved,
+    graphs: Mapping[str, Iterable[AnyVariable]],
+    allowed: frozenset[str],
 ) -> Records:
     """Rebuild the graphs of a model that all checks have passed, without its data."""
     axis = split.axes.axis
@@ -245,7 +239,7 @@ def _records(
     return Records(
         prior=log_prior(split.prior, split.potentials, model),
         observes_public=bool(split.potentials),
-        prior_draws=_drawn(split, latents, proved.allowed),
+        prior_draws=_drawn(split, latents, allowed),
         batch=build_graph(split.terms, split.axes, inputs, rows=None),
         single=build_graph(split.terms, split.axes, inputs, rows=1),
         term_names=tuple(split.terms),
@@ -257,8 +251,8 @@ def _records(
         shapes={name: shapes[name] for name in inputs},
         outputs=outputs,
         mixtures=tuple(v.name for v in model.observed_RVs if isinstance(v.owner.op, MixtureRV)),
-        outcomes=find_outcomes(split, dims.lengths) if drawn_by <= proved.allowed else None,
-        trusted=trusted_constants(split, proved.graphs, proved.allowed, released),
+        outcomes=find_outcomes(split, dims.lengths) if drawn_by <= allowed else None,
+        trusted=trusted_constants(split, graphs, allowed, released),
         unnamed={k: str(x) for k, x in split.record_leaves.items() if not x.declared},
     )
 
@@ -270,8 +264,12 @@ def listed(op: Op) -> type[Op]:
 
 def proved_graphs(
     model: pm.Model, hardened: HardenedModel, factors: Terms, prior: Prior, public: Iterable[str]
-) -> Proved:
-    """Refuse operations that no proof covers and the author does not declare."""
+) -> tuple[dict[str, list[AnyVariable]], frozenset[str], set[str]]:
+    """Refuse operations that no proof covers and the author does not declare.
+
+    Returns by variable all graphs in which numbers may hide, the author's own operations that are
+    declared to hold no data, and the deterministics with others.
+    """
     unproved = unproved_by_variable(hardened.model, factors, prior)
     every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
     allowed = refuse_unknown_names(model, public, every)
@@ -281,7 +279,7 @@ def proved_graphs(
     graphs = _graphs_read(hardened.model, factors, prior)
     refuse_hidden(graphs, hardened)
     doubtful = {name for name, own in unproved.items() if not own.keys() <= allowed}
-    return Proved(graphs, allowed, doubtful)
+    return graphs, allowed, doubtful
 
 
 def _graphs_read(model: pm.Model, factors: Terms, prior: Prior) -> dict[str, list[AnyVariable]]:

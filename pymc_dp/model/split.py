@@ -1,14 +1,10 @@
 """A model split into terms that go by records, and a prior that does not.
 
 In the order of their use: the elementwise log-likelihood terms, free of wrappers that would hide
-records (`likelihood_terms`); the priors of the latents, their densities and where an inference
-starts from them (`prior_graphs`, `initial_point`); latents with an entry for every privacy unit, as
-latents of the unit's records (`find_unit_latents`); the split (`split_by_record`); and which named
-dimensions are public, since all others may be the records', by length or by labels (`find_dims`).
-
-``a[person]`` gives each record the entry of its own unit, where ``unit="person"``. With one entry a
-record in the place of ``a[person]``, and records of one unit sharing it, nothing is left that says
-which unit a record belongs to, and the proof of separable records covers the rest.
+records; the priors of the latents; latents with an entry for every privacy unit, ``a[person]`` with
+``unit="person"``, as latents of the unit's records, which share one entry, so that nothing is left
+that says which unit a record belongs to; the split; and which named dimensions are public, since
+all others may be the records', by length or by labels.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

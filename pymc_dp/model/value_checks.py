@@ -147,7 +147,7 @@ def check_values(
     check_outcomes_read(split, data.columns)
     refuse_as_many(split, shapes, data, number_is_public)
     for text in (*not_finite(table), *impossible_outcomes(split, graph, point, table)):
-        warnings.warn(text[0].upper() + text[1:], PosteriorWarning, stacklevel=2)
+        warnings.warn(text, PosteriorWarning, stacklevel=2)
     texts = [*own_means(table), *rare_levels(table, data.units), *measurements_in_rows(table)]
     texts += [y for x in table.values() if x.role == "weight" for y in normalised_weights(x)]
     if numbers is not None:
@@ -157,7 +157,7 @@ def check_values(
         private = {n: x for n, x in table.items() if n not in split.hardened.public}
         texts += statistics_of_records(numbers, private, counts)
     for text in texts:
-        warnings.warn(text[0].upper() + text[1:], PrivacyWarning, stacklevel=2)
+        warnings.warn(text, PrivacyWarning, stacklevel=2)
 
 
 def check_groups(split: Split, data: Partition) -> None:
@@ -422,16 +422,14 @@ def check_lags(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> 
     before, after = order[:-1][together], order[1:][together]
     others = {name: x for name, x in table.items() if x.role in ("read", "beside")}
     for of, outcome in outcomes.items():
-        for name, x in others.items():
-            if _is_lag(x.vectors, outcome.vectors, before, after):
+        uneven = [y for y in outcome.vectors if not is_structural(y)]
+        for name, other in others.items():
+            if any(
+                _repeats(x[after], y[before]) or _repeats(x[before], y[after])
+                for x in other.vectors
+                for y in uneven
+            ):
                 _say_lag(name, of, units)
-
-
-def _is_lag(
-    columns: np.ndarray, outcomes: np.ndarray, before: np.ndarray, after: np.ndarray
-) -> bool:
-    pairs = [(x, y) for x in columns for y in outcomes if not is_structural(y)]
-    return any(_repeats(x[after], y[before]) or _repeats(x[before], y[after]) for x, y in pairs)
 
 
 def _repeats(x: np.ndarray, y: np.ndarray) -> bool:

@@ -1,14 +1,10 @@
 """Models that bambi writes from a formula: what they take from all records, and copies of them.
 
 Bambi computes priors, columns and levels with NumPy, and hands PyMC bare arrays. What these were
-computed from, its own objects say: the model, its terms, and the functions that terms call. Arrays
-that say which level of a factor a record has are named after the factor: in ``(1|person)`` they
-become a `pm.Data` called ``person``, which ``unit=`` can name.
-
-First the model is read (`pymc_model`, `formula_of`) and checked (`refuse_weights`,
-`check_formula`). Then come copies of it: with its factors named and without its weights, with the
-limits of censoring that every record had before its outcome was known (`censored_at`), and on the
-rows of another data frame (`on_rows`).
+computed from, its own objects say: the model, its terms, and the functions that terms call. First
+the model is read and checked. Then come copies of it: with its factors named (in ``(1|person)`` the
+array of levels becomes a `pm.Data` called ``person``), without its weights, with the limits of
+censoring that every record had before its outcome was known, and on the rows of another data frame.
 """
 
 import warnings
@@ -58,13 +54,8 @@ class Computed(NamedTuple):
     instead: str
 
 
-class Component(NamedTuple):
-    """A variable or a call of a term, by formulae's own object."""
-
-    of: Any
-    groups: bool  # whether its levels are groups, as in (1|groups)
-
-
+# a variable or a call of a term, by formulae's own object, and whether its levels are groups
+Component = tuple[Any, bool]
 _SCALE = Computed(
     "the mean of the records, and mostly their scale",
     (),
@@ -183,10 +174,10 @@ def check_formula(formula: Any, unit: str | None, public: Collection[str]) -> li
     """Refuse what a formula takes from all records; say which levels may be taken from them."""
     _refuse_defaults(formula)
     doubtful = []
-    for part in (*_predictors(formula), *_parts(formula.response_term.term)):
-        if hasattr(part.of, "call"):
-            _refuse_of_all(part.of.name, part.of.call, part.of.env, formula)
-        if not (part.groups and part.of.name == unit) and _is_factor(part):
+    for part, groups in (*_predictors(formula), *_parts(formula.response_term.term)):
+        if hasattr(part, "call"):
+            _refuse_of_all(part.name, part.call, part.env, formula)
+        if not (groups and part.name == unit) and (groups or _is_factor(part)):
             name = _listed_factor(part, formula)
             doubtful += [name] if name and name not in public else []
     return [
@@ -282,22 +273,22 @@ def _name(function: Any) -> str:
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
 
 
-def _is_factor(part: Component) -> bool:
+def _is_factor(part: Any) -> bool:
     """Whether levels of a component are released; of an outcome such as y['yes'] none are."""
-    names_one = part.of.is_response and getattr(part.of, "reference", None) is not None
-    return part.groups or (part.of.kind == "categoric" and not names_one)
+    names_one = part.is_response and getattr(part, "reference", None) is not None
+    return bool(part.kind == "categoric" and not names_one)
 
 
-def _listed_factor(part: Component, formula: Any) -> str:
+def _listed_factor(part: Any, formula: Any) -> str:
     """Refuse a factor without a list of levels; name the column whose list may be of records."""
-    name, call = part.of.name, getattr(part.of, "call", None)
-    if call is not None and _name(_function(call, part.of.env)) in FACTORS:
-        if _public_value(call.kwargs.get("levels"), part.of.env, formula) is not None:
+    name, call = part.name, getattr(part, "call", None)
+    if call is not None and _name(_function(call, part.env)) in FACTORS:
+        if _public_value(call.kwargs.get("levels"), part.env, formula) is not None:
             return ""
         name = str(next(_arguments(call)))
     column: Any = formula.data[name] if name in formula.data else None
     if not getattr(getattr(column, "dtype", None), "ordered", False):
-        may_name_one = part.of.is_response and formula.family.name == "bernoulli"
+        may_name_one = part.is_response and formula.family.name == "bernoulli"
         instead = f", or name the level that counts, {name}['...'] ~ ..." if may_name_one else ""
         raise ValueError(
             f"The levels of `{name}` are those that occur among the records, and a result shows "
@@ -320,12 +311,12 @@ def _parts(term: Any) -> Iterator[Component]:
     """Yield what a term is made of; an intercept has no components."""
     one, factor = getattr(term, "expr", term), getattr(term, "factor", None)
     for own, groups in ((one, False), (factor, True)):
-        yield from (Component(x, groups) for x in getattr(own, "components", ()))
+        yield from ((x, groups) for x in getattr(own, "components", ()))
 
 
 def columns_read(formula: Any) -> set[str]:
     """Name the columns of its data that the predictors of a formula read."""
-    read = (part.of.var_names for part in _predictors(formula))
+    read = (part.var_names for part, _ in _predictors(formula))
     return set().union(*read) & set(formula.data.columns)
 
 

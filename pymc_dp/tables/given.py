@@ -10,11 +10,11 @@ index lies outside its array adds nothing to a release, and a negative one count
 All of this reads private values before any noise is added, and nothing comes of it but a refusal.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from itertools import combinations
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -29,7 +29,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.sparse import issparse
 
 from pymc_dp.model.axis import index_arrays
-from pymc_dp.model.graphs import Tensor, pt
+from pymc_dp.model.graphs import Node, Tensor, pt
 from pymc_dp.model.modes import PYTHON, without_c
 
 LARGEST = np.iinfo("int64").max
@@ -143,37 +143,29 @@ def _numbers(column: pd.Series) -> Any:
     return values if values.dtype.kind in "biuf" and not np.isnan(values).any() else column
 
 
-class Pick(NamedTuple):
-    """Entries that records pick from an array."""
-
-    index: Tensor
-    array: Tensor
-    axis: int
-
-
 def refuse_bad_indices(model: pm.Model, data: Mapping[str, Any] | None, unit: str | None) -> None:
     """Refuse indices that are negative, or beyond their array; ``data`` replaces a model's own."""
     given = {v: data[v.name] for v in model.data_vars if data is not None and v.name in data}
-    for pick in _picks(model):
-        inside = {v for v in ancestors([pick.index]) if v.name}
+    for array, axis, index in _picks(model):
+        inside = {v for v in ancestors([index]) if v.name}
         read = {v: x for v, x in given.items() if v in inside}
         of_unit = unit is not None and any(v.name == unit for v in inside)
         if not of_unit and all(isinstance(x, np.ndarray) for x in read.values()):
-            _check_pick(pick, read)
+            _check_index(array, axis, index, read)
 
 
-def _picks(model: pm.Model) -> Iterator[Pick]:
-    """Yield once what is picked by an index that is computed from data alone."""
-    picked = set()
-    for node in toposort([*model.basic_RVs, *model.potentials, *model.deterministics]):
-        arrays = index_arrays(node) if isinstance(node.op, AdvancedSubtensor) else {}
-        if any(index.type.dtype == "bool" for index in arrays.values()):
-            continue
-        for axis, index in arrays.items():
-            pick = Pick(index, node.inputs[0], axis)
-            if index.type.ndim > 0 and _is_data(index) and pick not in picked:
-                picked.add(pick)
-                yield pick
+def _picks(model: pm.Model) -> dict[tuple[Tensor, int, Tensor], None]:
+    """Return the arrays of which an index that is computed from data alone picks entries."""
+    variables = [*model.basic_RVs, *model.potentials, *model.deterministics]
+    every = [(n, index_arrays(n)) for n in toposort(variables) if _picks_entries(n)]
+    picks = [(n.inputs[0], axis, x) for n, by_axis in every for axis, x in by_axis.items()]
+    return dict.fromkeys(pick for pick in picks if pick[2].type.ndim > 0 and _is_data(pick[2]))
+
+
+def _picks_entries(node: Node) -> bool:
+    if not isinstance(node.op, AdvancedSubtensor):
+        return False
+    return all(index.type.dtype != "bool" for index in index_arrays(node).values())
 
 
 def _is_data(index: Tensor) -> bool:
@@ -183,27 +175,27 @@ def _is_data(index: Tensor) -> bool:
     )
 
 
-def _check_pick(pick: Pick, given: Mapping[Tensor, np.ndarray]) -> None:
+def _check_index(
+    array: Tensor, axis: int, index: Tensor, given: Mapping[Tensor, np.ndarray]
+) -> None:
     # the types of data= may be wider than those of the model
     replaced = {v: pt.constant(x.astype(v.type.dtype)) for v, x in given.items()}
-    length = pick.array.shape[pick.axis]
+    settings: Any = {"givens": replaced, "mode": PYTHON, "on_unused_input": "ignore"}
     try:
         with without_c():
-            index, size = function(
-                [], [pick.index, length], givens=replaced, mode=PYTHON, on_unused_input="ignore"
-            )()
+            codes, size = function([], [index, array.shape[axis]], **settings)()
     except Exception:  # of an author's own operation, or of shapes, which other checks refuse
         return
-    names = [f"`{v.name}`" for v in ancestors([pick.index]) if v.name and v in given]
-    names = names or [f"`{v.name}`" for v in graph_inputs([pick.index]) if v.name]
+    names = [f"`{v.name}`" for v in ancestors([index]) if v.name and v in given]
+    names = names or [f"`{v.name}`" for v in graph_inputs([index]) if v.name]
     what = f"The index {' and '.join(names)}" if names else "An index"
-    of = f"`{pick.array.name}`" if pick.array.name else "a latent"
-    if index.size and index.min() < 0:
+    of = f"`{array.name}`" if array.name else "a latent"
+    if codes.size and codes.min() < 0:
         raise ValueError(
             f"{what} of {of} has negative numbers, as pandas writes for missing labels, and they "
             "would count from the last entry: drop these records, or make a level for them."
         )
-    if index.size and index.max() >= size:
+    if codes.size and codes.max() >= size:
         raise ValueError(
             f"{what} of {of} has numbers beyond its last entry: number the groups from 0, and "
             "give the latent an entry for every one."

@@ -81,7 +81,7 @@ def predicted(predictor):
 @pytest.mark.parametrize("of", [np.asarray, pd.Series])
 def test_missing_predictors_are_warned_of(of):
     [text] = said(predicted(of(one(3, np.nan))))
-    assert text.startswith("An unnamed array of shape (60,)")
+    assert text.startswith("an unnamed array of shape (60,)")
     assert "has missing values, nan" in text
     assert "Observe a predictor by a variable of its own" in text
 

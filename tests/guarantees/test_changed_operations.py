@@ -17,7 +17,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.special import Softmax, XLogY
 
-from pymc_dp.compiling import same_graph
+from pymc_dp.compiling import compile as compiling
 from pymc_dp.compiling.compile import function
 from pymc_dp.driver.fit import set_up
 from pymc_dp.errors import NotSeparableError
@@ -187,12 +187,12 @@ def test_what_is_compiled_is_as_it_was():
 
 @pytest.fixture
 def nothing_kept(monkeypatch):
-    monkeypatch.setattr(same_graph, "_kept", same_graph.Kept())
+    monkeypatch.setattr(compiling, "_kept", compiling.Kept())
 
 
 def key_of(op):
     x = pt.vector("x")
-    return same_graph.graph_key([x], [op(x)])
+    return compiling.graph_key([x], [op(x)])
 
 
 DIFFERENT = {

@@ -158,9 +158,12 @@ def _is_composed(kind: type[Op]) -> bool:
 
 
 def _runs_its_own(op: Op) -> bool:
-    """Whether an operation on each entry, or each block, runs the function of what it applies."""
+    """Whether an operation runs the functions of what it applies, and has no own gradient."""
     applied, own = getattr(op, "scalar_op", getattr(op, "core_op", None)), vars(op)
-    return all(own.get(spec) in (None, getattr(applied, spec, None)) for spec in SPECS)
+    gradients = own.get("pullback_overrides"), own.get("pushforward_overrides")
+    return gradients == (None, None) and all(
+        own.get(spec) in (None, getattr(applied, spec, None)) for spec in SPECS
+    )
 
 
 def _is_drawn(op: Op) -> bool:

@@ -44,6 +44,11 @@ def exponential(**attributes):
     return Elemwise(changed(Exp(upgrade_to_float, name="exp"), **attributes))
 
 
+def with_a_gradient():
+    v = pt.dmatrix()
+    return OpFromGraph([v], [2 * v], pullback=OpFromGraph([v, v.type(), v.type()], [v * Y.mean()]))
+
+
 class Mixing(XLogY):
     """Another inner graph than that of the class that has a rule."""
 
@@ -74,6 +79,7 @@ CHANGED = {
     "a subclass with another graph": lambda x: Mixing()(pt.ones_like(x), x),
     "a subclass with another graph and settings": lambda x: MixingSoftmax(axis=(1,))(x),
     "a subclass with nothing": lambda x: Bare()(pt.ones_like(x), x),
+    "a gradient of its own": lambda x: with_a_gradient()(x),
     "a method": lambda x: changed(absolute(), perform=lambda *given: None)(x),
     "a method of a scalar": lambda x: exponential(impl=lambda v: v)(x),
     "an array": lambda x: changed(absolute(), held=Y)(x),

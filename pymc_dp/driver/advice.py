@@ -26,14 +26,7 @@ from pymc_dp.accounting.plan import unit_label
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
-from pymc_dp.model.graphs import (
-    AnyVariable,
-    Node,
-    Tensor,
-    all_variables,
-    pt,
-    tensor_constants,
-)
+from pymc_dp.model.graphs import AnyVariable, Node, Tensor, all_variables, pt, tensor_constants
 from pymc_dp.model.modes import as_written
 from pymc_dp.model.split import simplify
 from pymc_dp.model.value_checks import rewritten
@@ -42,7 +35,6 @@ from pymc_dp.privacy.private_data import ColumnSpec
 from pymc_dp.privacy.probe import ALIKE, made_up_column
 
 MOST_ENTRIES = 10**7
-LARGEST = 1e100
 TRIED = 8  # made-up records, each at a point of its own
 # distributions with a number of trials
 TRIALS = (BinomialRV, BetaBinomialRV, MultinomialRV, DirichletMultinomialRV)

@@ -734,8 +734,8 @@ def _limits(outcome: str, limit: str, partition: Partition) -> tuple[set[float],
 
 def _refuse_copies(name: str, outcome: str, read: list[str], columns: Columns) -> None:
     parts = in_partitions(columns).read(partial(_copies, outcome, read), {outcome, *read})
-    equal, varying = zip(*parts, strict=True)
-    if set.intersection(*equal) & set().union(*varying):
+    everywhere = set.intersection(*map(set, parts))
+    if any(part[copy] for part in parts for copy in everywhere):
         raise NotSeparableError(
             f"One of the outcomes of `{name}` is also among the numbers that a distribution "
             "reads, so draws of outcomes are not like the observed ones, and the posterior would "
@@ -747,16 +747,15 @@ def _refuse_copies(name: str, outcome: str, read: list[str], columns: Columns) -
 
 def _copies(
     outcome: str, read: list[str], partition: Partition
-) -> tuple[set[tuple[int, str, int]], set[tuple[int, str, int]]]:
-    """Return which column of the outcomes is which one that is read, and those that vary."""
-    same = {
+) -> dict[tuple[int, str, int], bool]:
+    """Return which column of the outcomes is which one that is read, and whether it varies."""
+    return {
         (i, name, j): len(np.unique(y)) > 1
         for i, y in _vectors(partition.columns[outcome])
         for name in read
         for j, x in _vectors(partition.columns[name])
         if np.array_equal(x, y)
     }
-    return set(same), {copy for copy, varies in same.items() if varies}
 
 
 def _vectors(column: Column) -> Iterator[tuple[int, np.ndarray]]:

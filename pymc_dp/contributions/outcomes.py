@@ -16,7 +16,7 @@ from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.contributions.local_latents import no_latents, owners
 from pymc_dp.model import Records
 from pymc_dp.model.batch import STANDARD_UNIFORM, Outcomes
-from pymc_dp.model.graphs import is_listed
+from pymc_dp.model.graphs import LISTED
 from pymc_dp.privacy.contribution import OWNER, Batch, take_rows
 from pymc_dp.privacy.private_data import ColumnSpec
 from pymc_dp.privacy.probe import ALIKE, MIXED, probe_records
@@ -95,7 +95,7 @@ def _drawn_by_authors(records: Records) -> str:
 
 
 def _is_of_author(op: Op | None) -> bool:
-    return op is not None and op is not STANDARD_UNIFORM and not is_listed(type(op))
+    return op is not None and op is not STANDARD_UNIFORM and type(op) not in LISTED
 
 
 def _refuse_mixing(records: Records, own: str, at_point: Callable[..., Batch]) -> None:

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from inspect import signature
 from os import PathLike
 from types import MappingProxyType
@@ -39,17 +40,6 @@ from pymc_dp.methods.options import MethodSpec, Options
 from pymc_dp.methods.registry import described, method_named
 from pymc_dp.model import PrivateData, Records, constrained, separate_unread
 from pymc_dp.model.columns import read_tables, read_units
-from pymc_dp.privacy.partitions import number_of_records
-from pymc_dp.tables.checks import (
-    impossible_outcomes,
-    infinite_values,
-    missing_values,
-    more_columns_than_records,
-    numbers_of_records,
-    rare_levels,
-    refuse_bad_indices,
-    refuse_lags,
-)
 from pymc_dp.tables.formula import (
     check_formula,
     factors_left_out,
@@ -57,8 +47,8 @@ from pymc_dp.tables.formula import (
     pymc_model,
     refuse_weights,
 )
-from pymc_dp.tables.given import read_numbers
-from pymc_dp.tables.weights import SurveyWeights, normalised_weights, read_weights, without_factors
+from pymc_dp.tables.given import read_numbers, refuse_bad_indices
+from pymc_dp.tables.weights import SurveyWeights, read_weights, without_factors
 
 DRAWS = 1000
 # keywords of pm.fit that would carry data into a fit, or out of it
@@ -288,7 +278,7 @@ def set_up_method(
     with warnings.catch_warnings():
         if not budget.noisy:  # what privacy alone would break is no reason to warn
             warnings.simplefilter("ignore", PrivacyWarning)
-            warnings.simplefilter("ignore", PosteriorWarning)
+            warnings.filterwarnings("ignore", ".* has a limit of its own", PosteriorWarning)
         for text in doubtful:
             warnings.warn(text, PrivacyWarning, stacklevel=5)
         private = checked()
@@ -368,17 +358,12 @@ def separation(
     """Read a model's data, units and weights; return what splits the model, on any scale.
 
     ``numbers`` are public ones, by what they are, beside those of the model, the weights and the
-    budget. What splits the model warns of outcomes that cannot occur; all other checks of values
-    wait until these are asked for.
+    budget. Checks of values wait until these are asked for.
     """
     refuse_unfit(model)
     data = read_tables(read_numbers(data))
     refuse_bad_indices(model, data, budget.unit)
-    for text in [*infinite_values(model, data), *missing_values(model)]:
-        warnings.warn(text, PosteriorWarning, stacklevel=6)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
-    refuse_lags(model, data, budget.unit)
-    as_given, given = model, data
     beside = {weights.name: read_weights(model, weights, data, public)} if weights else {}
     if data is not None and (units is not None or beside):
         data = {key: value for key, value in data.items() if key not in {budget.unit, *beside}}
@@ -396,31 +381,8 @@ def separation(
         records, checked = separate_unread(model, number_is_public=known, **settings)
         refuse_bad_priors(model, records)
         refuse_scores_that_are_nan(model, records)
-        for text in impossible_outcomes(model, records, given):
-            warnings.warn(text, PosteriorWarning, stacklevel=6)
-
-        def checked_and_warned() -> PrivateData:
-            private = checked()
-            weighed = {name: column.values for name, column in beside.items()}
-            texts = rare_levels(as_given, given, budget.unit)
-            texts += more_columns_than_records(as_given, given)
-            for name, values in weighed.items():
-                texts += normalised_weights(name, values)
-            if budget.noisy:
-                of_rows = set() if known and units is None else {number_of_records(private)}
-                texts += numbers_of_records(
-                    {**numbers, **_public_numbers(records, budget, weights)},
-                    as_given,
-                    given,
-                    public=public,
-                    weights=weighed,
-                    counts=of_rows if known or units is None else of_rows | {units.number},
-                )
-            for text in texts:
-                warnings.warn(text, PrivacyWarning, stacklevel=6)
-            return private
-
-        return with_absent_components(records), checked_and_warned
+        public = {**numbers, **_public_numbers(records, budget, weights)}
+        return with_absent_components(records), partial(checked, public if budget.noisy else None)
 
     return separated
 

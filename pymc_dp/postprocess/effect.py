@@ -37,8 +37,8 @@ from pymc_dp.postprocess.predict import predict
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.results.build import privacy_of, with_guarantee
 from pymc_dp.results.report import leaves_noise_out
-from pymc_dp.tables.checks import refuse_bad_indices
 from pymc_dp.tables.formula import changed_copy, is_bambi, pymc_model
+from pymc_dp.tables.given import refuse_bad_indices
 
 SMALLEST = 1e-9  # probabilities this near to 0 and 1 have finite odds
 NAME = "expected outcomes"

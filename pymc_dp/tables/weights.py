@@ -139,24 +139,6 @@ def read_weights(
     return Column(_checked(weights, values), 0, "float64")
 
 
-def normalised_weights(name: str, numbers: np.ndarray) -> list[str]:
-    """Say that weights have a mean of 1, or a sum of 1 or 100, up to the rounding of files.
-
-    Whole numbers, which a division by a mean leaves to nobody, may have such a sum by chance.
-    """
-    if not numbers.size or not (numbers % 1).any():
-        return []
-    targets = {"have a mean of 1": numbers.size, "add up to 1": 1, "add up to 100": 100}
-    found = [what for what, target in targets.items() if abs(numbers.sum() / target - 1) < 1e-5]
-    return [
-        f"weights=`{name}` {what}, as weights do that were divided by their own mean or sum. Then "
-        "every record moves the weights of all others, which epsilon does not cover: give the "
-        "weights of the design as they were, since their unit does not matter, or divide them by a "
-        "public number."
-        for what in found[:1]
-    ]
-
-
 def _checked(weights: SurveyWeights, values: Any) -> np.ndarray:
     what = f"weights=`{weights.name}`"
     if isinstance(values, Blocks) or issparse(values):

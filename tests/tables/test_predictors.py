@@ -81,8 +81,9 @@ def predicted(predictor):
 @pytest.mark.parametrize("of", [np.asarray, pd.Series])
 def test_missing_predictors_are_warned_of(of):
     [text] = said(predicted(of(one(3, np.nan))))
-    assert text.startswith("An array of the model has missing values, nan")
-    assert "Observe the predictor by a variable of its own" in text
+    assert text.startswith("an unnamed array of shape (60,)")
+    assert "has missing values, nan" in text
+    assert "Observe a predictor by a variable of its own" in text
 
 
 def test_a_missing_predictor_that_a_condition_replaces_may_be_replaced():

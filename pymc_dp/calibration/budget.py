@@ -184,7 +184,7 @@ def calibrate_plan(terms: Plan, specs: Sequence[ReleaseSpec], epsilon: float) ->
 
 def least_noise(terms: Plan, specs: Sequence[ReleaseSpec]) -> float:
     """Return the noise at which the least noisy release is at the accountants' floor."""
-    all_full = all(spec.sampler.effective_rate(terms.num_records) == 1 for spec in specs)
+    all_full = all(spec.sampler.rate == 1 for spec in specs)
     return _noise_at(FULL_FLOOR if all_full else NOISE_FLOOR, terms, specs)
 
 

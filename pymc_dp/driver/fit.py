@@ -127,15 +127,13 @@ def fit(
     neighbours : {"add_remove", "zero_out", "replace_one"}
         Which data sets must be indistinguishable. The number of records is public under the last
         two.
-    sampling : {"poisson", "fixed_size", "full"}
-        Batches of records drawn one by one with probability ``sample_rate``, of exactly that
-        share of them, or of all.
+    sampling : {"poisson", "full"}
+        Batches of records drawn one by one with probability ``sample_rate``, or of all.
     accountant : {"pld", "rdp", "rdp_dp_accounting"}
-        What computes epsilon: the first is the tightest; fixed-size batches need another one.
+        What computes epsilon: the first is the tightest.
     num_records : int, optional
         A public, nominal number of records, or of units with ``unit=``, which count once however
-        many records they have. It sizes defaults, and replaces noisy counts; only fixed-size
-        batches need it to be exact.
+        many records they have. It sizes defaults, and replaces noisy counts.
     unit : str, optional
         Name of a ``pm.Data`` with one whole number a record, equal for records of one person:
         the guarantee is then for all of a person's records, and ``sample_rate`` and ``clip_norm``

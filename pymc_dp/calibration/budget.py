@@ -8,9 +8,10 @@ accountant is asked again for what a result claims.
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -47,12 +48,8 @@ LOW_NOISE = 0.5  # noise over sensitivity that is warned about
 
 
 @dataclass(frozen=True)
-class Budget:
-    """What a fit may spend: terms that were checked, whose text becomes values here.
-
-    >>> Budget(noise_multiplier=4.0, delta=1e-5).terms.neighbours
-    <Neighbours.ADD_REMOVE: 'add_remove'>
-    """
+class FitTerms:
+    """What the caller of a fit says of its budget, as it was given; `pymc_dp.fit` explains each."""
 
     epsilon: float | None = None
     delta: float | None = None
@@ -62,6 +59,15 @@ class Budget:
     accountant: str = "pld"
     num_records: int | None = None
     unit: str | None = None
+
+
+@dataclass(frozen=True)
+class Budget(FitTerms):
+    """What a fit may spend: terms that were checked, whose text becomes values here.
+
+    >>> Budget(noise_multiplier=4.0, delta=1e-5).terms.neighbours
+    <Neighbours.ADD_REMOVE: 'add_remove'>
+    """
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise_multiplier is None):
@@ -126,6 +132,13 @@ class Budget:
             plan = self.terms.granting(specs, self.noise_multiplier or 0.0)
         warn_if_weak(plan)
         return plan
+
+
+def split_terms(settings: Mapping[str, Any]) -> tuple[FitTerms, dict[str, Any]]:
+    """Split keywords that go to a fit as they are into its terms and all others."""
+    names = {field.name for field in dataclasses.fields(FitTerms)}
+    terms = {name: x for name, x in settings.items() if name in names}
+    return FitTerms(**terms), {name: x for name, x in settings.items() if name not in names}
 
 
 def warn_if_weak(plan: Plan) -> None:

@@ -17,10 +17,10 @@ from .postprocess.reconstruct import reconstruct
 from .postprocess.topics import perplexity
 from .results.build import Composition, compose
 from .results.report import load, save, summary
-from .synthetic.columns import Column, Columns
+from .synthetic.columns import Columns
 from .synthetic.synthesize import pool, synthesize
 from .tables.formula import censored_at
-from .tables.public_table import PublicTable, read_csvw
+from .tables.public_table import Column, PublicTable, read_csvw
 from .tables.weights import SurveyWeights
 from .tuning.tune import tune
 

@@ -642,10 +642,7 @@ def _scalar(value: Any, indent: str) -> str:
 
 
 def _write_acro(record: Mapping[str, Any], path: Path, files: tuple[Path, ...]) -> None:
-    """Write a record, and checksums of the files that are to be released.
-
-    An officer decides: a private result is for review, and one without a guarantee fails.
-    """
+    """Write a record, and checksums of the files that are to be released."""
     guarantee, method = record["proved"]["guarantee"], record["proved"]["fit"]["method"]
     status, claim = "fail", f"NOT PRIVATE: {guarantee['kind']}"
     if guarantee["epsilon"] is not None:

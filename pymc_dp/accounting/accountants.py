@@ -129,11 +129,7 @@ def _cached(accountant: Accountant, plan: Plan, deltas: Deltas) -> Sequence[floa
 
 
 def event_of(plan: Plan, doubles: bool) -> DpEvent:
-    """Compose the releases of a plan into one event of dp-accounting.
-
-    Its noise is over the clip norm where the library doubles the sensitivity under replace-one
-    neighbours by itself, and over the sensitivity where it does not.
-    """
+    """Compose the releases of a plan into one event of dp-accounting."""
     import dp_accounting as dp
 
     events = []

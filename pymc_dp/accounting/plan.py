@@ -333,10 +333,7 @@ class Plan:
         return self.accountant.renyi(self, orders)
 
     def granting(self, specs: Sequence[ReleaseSpec], noise_multiplier: float) -> Plan:
-        """Return a plan of these terms for the releases that a method asks for.
-
-        ``noise_multiplier`` is that of the releases without a share of their own.
-        """
+        """Return a plan of these terms for the releases that a method asks for."""
         return dataclasses.replace(self, releases=with_noise(specs, noise_multiplier))
 
     def merged(self) -> Plan:

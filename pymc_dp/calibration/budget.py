@@ -229,11 +229,7 @@ def _noise_of_sums(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -> 
 
 
 def calibrate_selection(asked: Asked, runs: float, epsilon: float) -> Selection:
-    """Find each setting's noise, so that the whole selection costs at most ``epsilon``.
-
-    Every setting is brought to the target alone; one more factor for all covers what their
-    divergences, each the largest at other orders, cost together.
-    """
+    """Find each setting's noise, so that the whole selection costs at most ``epsilon``."""
     alone = [_noise_of_selection([one], [1.0], runs, epsilon) for one in asked]
     factor = max(1.0, _noise_of_selection(asked, alone, runs, epsilon))
     return Selection(_granted(asked, alone, factor), runs)

@@ -378,14 +378,10 @@ def run_releases(
     done: Callable[[], None] = nothing,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[list[Any], Outcome]:
-    """Put the data behind a wall and make the releases; return the states along the way.
-
-    Releases that a checkpoint holds are not made again: states follow from them. What a ledger has
-    set aside for them is settled at the end, however it comes about.
-    """
+    """Put the data behind a wall and make the releases; return the states along the way."""
     method, plan = setup.method, setup.plan
     ask, update = partial(method.query, rng=rng), compiled.update
-    kept = checkpoint.kept() if checkpoint else []
+    kept = checkpoint.kept() if checkpoint else []  # not made again: states follow from them
     states = [method.init(rng)]
     for name, noisy in kept:
         with undisturbed():

@@ -30,10 +30,7 @@ class Poisson:
             raise ValueError(f"sample_rate={self.rate!r}: it must be above 0 and at most 1.")
 
     def sizes(self, rng: np.random.Generator, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Draw how many rows of one batch lie in each of several partitions.
-
-        With a `subset` of each of these sizes, batches are drawn as out of one partition.
-        """
+        """Draw how many rows of one batch lie in each of several partitions."""
         return np.array([int(rng.binomial(int(number), self.rate)) for number in numbers])
 
 

@@ -65,7 +65,10 @@ def function(
     backend: str,
     updates: dict[AnyVariable, AnyVariable] | None = None,
 ) -> Function:
-    """Compile with inputs that are trusted to have the right type: the wall casts them."""
+    """Compile with inputs that are trusted to have the right type: the wall casts them.
+
+    On the Python linker, where rewriting is most of the work, equal graphs are rewritten once.
+    """
     variables = [outputs] if isinstance(outputs, Variable) else list(outputs)
     for variable in ancestors(variables):
         if isinstance(variable, Constant):  # a rewrite appends its trace to itself: it doubles

@@ -50,7 +50,10 @@ _kept = Kept()
 def rewritten_once(
     key: Hashable | None, outputs: Sequence[AnyVariable], compile_it: Callable[[], Function]
 ) -> Function:
-    """Return a function with storage of its own, by an equal graph's rewrites if there is one."""
+    """Return a function with storage of its own, by the rewrites of an equal graph if there is one.
+
+    ``key`` is what `graph_key` returns for ``outputs``; None is always compiled.
+    """
     if key is None:
         return compile_it()
     maker, computed = _kept.get(key) or (None, ())
@@ -65,7 +68,10 @@ def rewritten_once(
 
 
 def writes_into_itself(graph: FunctionGraph) -> bool:
-    """Return whether operations of a rewritten graph store arrays in the graph while they run."""
+    """Return whether operations of a rewritten graph store arrays in the graph while they run.
+
+    Loops over batches do, and operations with a graph of their own.
+    """
     return any(isinstance(node.op, Blockwise | HasInnerGraph) for node in graph.apply_nodes)
 
 
@@ -102,7 +108,10 @@ def _constant(x: AnyVariable) -> Hashable:
 
 
 def _value(x: object) -> Hashable:
-    """Return a value that equals another's where both are the same to the last bit."""
+    """Return a value that equals another's where both are the same to the last bit.
+
+    PyTensor's own comparison of operations leaves some of what they hold out.
+    """
     if isinstance(x, Op):
         return type(x), tuple((name, _value(x)) for name, x in sorted(attributes(x).items()))
     if isinstance(x, FrozenFunctionGraph):

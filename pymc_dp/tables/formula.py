@@ -160,7 +160,10 @@ def _refuse_disorder(model: Any) -> None:
 
 
 def formula_of(model: Any) -> Any:
-    """Return the model of bambi that a model is, or comes from; None if no formula made it."""
+    """Return the model of bambi that a model is, or comes from; None if a formula has not made it.
+
+    Raises ValueError where bambi made it and its formula cannot be read from it.
+    """
     model = pm.Model.get_context(error_if_none=False) if model is None else model
     if is_bambi(model) or not isinstance(model, pm.Model):
         return model if is_bambi(model) else None
@@ -379,7 +382,10 @@ def without_weights(formula: Any) -> pm.Model:
 
 
 def with_named_factors(model: pm.Model) -> pm.Model:
-    """Return a copy in which the level of each record is a `pm.Data` called as its factor."""
+    """Return a copy in which the level of each record is a `pm.Data` called as its factor.
+
+    Without such factors it is the model itself.
+    """
     dims = {dim for every in model.named_vars_to_dims.values() for dim in every if dim}
     factors = {dim.removesuffix(FACTOR_DIM) for dim in dims if dim.endswith(FACTOR_DIM)}
     factors -= model.named_vars.keys()

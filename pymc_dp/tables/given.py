@@ -64,7 +64,10 @@ def refuse_given(model: pm.Model) -> None:
 
 
 def read_numbers(data: Any) -> Any:
-    """Return ``data=`` with columns of numbers that pandas holds as objects, as arrays."""
+    """Return ``data=`` with columns of numbers that pandas holds as objects, as arrays.
+
+    Refuses tables whose rows have the same labels in another order.
+    """
     if not isinstance(data, Mapping | pd.DataFrame):
         return data
     tables = {name: data[name] for name in data}

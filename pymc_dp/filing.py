@@ -150,6 +150,14 @@ QUESTIONS = {
     "authors": DECLARED["author"],
     "sources": "publications and code, in the form of the registry's template",
 }
+BALANCE = (
+    "Ledger of {dataset!r}: ({epsilon:g}, {delta:g})-differential privacy per {unit} "
+    "({neighbours}) for all fits together. Its {fits} fits, this one among them, are counted as "
+    "planned: together they spend an epsilon of at most {spent:.4g} if no setting depended on an "
+    "earlier result, and leave at least {left:.4g} for a fit of all records."
+)
+OF_LEDGER = ("dataset", "epsilon", "delta", "neighbours", "unit", "filter")
+LEFT = "at least {left:.3g} of {epsilon:g} at delta {delta:g} ({dataset}, {fits} fits)"
 TIER_3 = {"data_domain", "preprocessing", "justification"}
 PACKAGE = Path(__file__).parent
 
@@ -169,31 +177,6 @@ class AttackBounds(NamedTuple):
             f"advantage at most {self.advantage:.3g}; a guess between two equally likely data sets "
             f"is right with probability at most {self.correct:.3g}; true positive rate at most "
             f"{rates} false positives"
-        )
-
-
-class LedgerState(NamedTuple):
-    """Terms and balance of a ledger."""
-
-    dataset: str
-    epsilon: float  # of all fits together
-    delta: float
-    neighbours: str
-    unit: str
-    filter: str
-    fits: int
-    # epsilons at the ledger's delta, as if all fits had made all planned releases: how far a fit
-    # that ended early went may depend on the data, and is not for publication
-    spent: float
-    left: float
-
-    def __str__(self) -> str:
-        return (
-            f"Ledger of {self.dataset!r}: ({self.epsilon:g}, {self.delta:g})-differential privacy "
-            f"per {self.unit} ({self.neighbours}) for all fits together. Its {self.fits} fits, "
-            f"this one among them, are counted as planned: together they spend an epsilon of at "
-            f"most {self.spent:.4g} if no setting depended on an earlier result, and leave at "
-            f"least {self.left:.4g} for a fit of all records."
         )
 
 
@@ -270,7 +253,7 @@ def privacy_report(
     _check_audit(audit, attrs["method"])
     state = ledger_state(ledger, attrs)
     parts = [in_words(idata, model, metadata)]
-    parts += [str(state)] if state else []
+    parts += [state["in_words"]] if state else []
     parts += [f"Audit: {audit}"] if audit else []
     parts += [f"Declared, and not checked: {name}: {text}" for name, text in declared.items()]
     text = "\n\n".join(parts)
@@ -343,8 +326,12 @@ def _check_audit(audit: Audit | None, method: str) -> None:
 
 def ledger_state(
     ledger: Ledger | str | os.PathLike[str] | None, attrs: Mapping[str, Any]
-) -> LedgerState | None:
-    """Return the state of the ledger of a result, or refuse one that does not hold its fit."""
+) -> dict[str, Any] | None:
+    """Return terms and balance of a result's ledger, or refuse one that does not hold its fit.
+
+    ``spent`` and ``left`` are epsilons at the ledger's delta, as if all fits had made all planned
+    releases: how far a fit that ended early went may depend on the data.
+    """
     opened = open_ledger(ledger)
     if opened is None:
         return None
@@ -353,7 +340,9 @@ def ledger_state(
     _refuse_others(account, attrs)
     # whole plans may exceed a limit that fits kept by ending early: then nothing is left
     spent, left = balances(account.filter, [fit._replace(ended=False) for fit in fits])
-    return LedgerState(*terms[:6], len(fits), spent.epsilon, left.epsilon)
+    state = {name: getattr(terms, name) for name in OF_LEDGER}
+    state |= {"fits": len(fits), "spent": spent.epsilon, "left": left.epsilon}
+    return state | {"in_words": BALANCE.format_map(state)}
 
 
 def _refuse_others(account: Account, attrs: Mapping[str, Any]) -> None:
@@ -382,7 +371,7 @@ def record_of(
     idata: xr.DataTree,
     text: str,
     *,
-    ledger: LedgerState | None,
+    ledger: Mapping[str, Any] | None,
     declare: Mapping[str, str],
     audit: Audit | None,
 ) -> dict[str, Any]:
@@ -416,7 +405,7 @@ def record_of(
         "label": _label(proved, ledger),
         "proved": proved,
         "audit": None if audit is None else _plain(dataclasses.asdict(audit)),
-        "ledger": ledger and {**_plain(ledger._asdict()), "in_words": str(ledger)},
+        "ledger": ledger and _plain(ledger),
         "declared": dict(declare),
         "report": text,
     }
@@ -515,23 +504,17 @@ def _accuracy(released: xr.DataTree) -> dict[str, dict[str, float]]:
     return {label: {name: column[label] for name, column in columns.items()} for label in labels}
 
 
-def _label(proved: Mapping[str, Any], ledger: LedgerState | None) -> dict[str, str]:
+def _label(proved: Mapping[str, Any], ledger: Mapping[str, Any] | None) -> dict[str, str]:
     """Return what a reader must know of the release, by heading."""
     fit, attack = proved["fit"], proved["attack_success"]
     epsilon, delta = (proved["guarantee"][name] for name in ("epsilon", "delta"))
-    left = "no ledger was given"
-    if ledger is not None:
-        left = (
-            f"at least {ledger.left:.3g} of {ledger.epsilon:g} at delta {ledger.delta:g} "
-            f"({ledger.dataset}, {ledger.fits} fits)"
-        )
     return {
         "Epsilon": "none" if epsilon is None else f"{epsilon:.3g} at delta {delta:.3g}",
         "Protects": f"one {fit['privacy_unit']}; {proved['guarantee']['neighbours']}",
         "Released": ", ".join(name for name in proved["released"] if name != "privacy"),
         "By": f"{fit['method']}, {fit['releases']} releases, {fit['mechanism']}",
         "Attack success": attack["in_words"] if attack else "no bound",
-        "Left in the ledger": left,
+        "Left in the ledger": LEFT.format_map(ledger) if ledger else "no ledger was given",
         "Numerics": f"{fit['numerics']}; {fit['rng']}",
         "Proofs": proved["proofs"]["in_words"],
     }

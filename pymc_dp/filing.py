@@ -32,8 +32,8 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp.auditing.audit import Audit
-from pymc_dp.ledger.file import Entry
-from pymc_dp.ledger.ledger import Account, Ledger, balances, open_ledger
+from pymc_dp.ledger.file import Entry, Terms, fits_of
+from pymc_dp.ledger.ledger import Ledger, balances, filter_of, open_ledger
 from pymc_dp.results.build import privacy_of, released_part
 from pymc_dp.results.report import (
     LIMITS,
@@ -335,25 +335,23 @@ def ledger_state(
     opened = open_ledger(ledger)
     if opened is None:
         return None
-    account = Account.opened(opened.path, {})
-    terms, fits = account.terms, account.fits
-    _refuse_others(account, attrs)
+    terms, fits = opened.terms, fits_of(opened.path)
+    _refuse_others(terms, fits, attrs)
     # whole plans may exceed a limit that fits kept by ending early: then nothing is left
-    spent, left = balances(account.filter, [fit._replace(ended=False) for fit in fits])
+    spent, left = balances(filter_of(terms), [fit._replace(ended=False) for fit in fits])
     state = {name: getattr(terms, name) for name in OF_LEDGER}
     state |= {"fits": len(fits), "spent": spent.epsilon, "left": left.epsilon}
     return state | {"in_words": BALANCE.format_map(state)}
 
 
-def _refuse_others(account: Account, attrs: Mapping[str, Any]) -> None:
-    terms = account.terms
+def _refuse_others(terms: Terms, fits: list[Entry], attrs: Mapping[str, Any]) -> None:
     unit = attrs.get("unit", "record")
     if (terms.neighbours, terms.unit) != (attrs["neighbours"], unit):
         raise ValueError(
             f"The ledger counts {terms.neighbours} neighbours and the unit {terms.unit!r}, the "
             f"result {attrs['neighbours']} and {unit!r}: it is not the result's ledger."
         )
-    if not any(_is_of(fit, attrs) for fit in account.fits):
+    if not any(_is_of(fit, attrs) for fit in fits):
         raise ValueError(
             f"The ledger of {terms.dataset!r} holds no fit of method={attrs['method']!r} with "
             f"{attrs['releases']} releases: give the ledger that the fit was booked in."

@@ -22,7 +22,6 @@ from pymc_dp import Ledger, ReleaseError
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.ledger.filters import FILTERS, Cost, ExternalMechanism, Price, best_order
-from pymc_dp.ledger.ledger import Account
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
@@ -233,7 +232,7 @@ def test_plain_composition_in_place_of_a_filter_is_caught(new, monkeypatch):
 
     for branch in BRANCHES:
         ledger = new(epsilon=1.0001)
-        monkeypatch.setattr(Account, "filter", Plain())
+        monkeypatch.setattr(Ledger, "_filter", Plain())
         ledger.reserve("fit 1", FIRST)
         ledger.reserve("fit 2", branch)  # accepts both branches, which together are not private
         ledger.path.unlink()

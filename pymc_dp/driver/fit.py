@@ -22,7 +22,7 @@ import xarray as xr
 from pymc.variational.callbacks import CheckParametersConvergence
 
 from pymc_dp.accounting.plan import Neighbours, check_count
-from pymc_dp.calibration.budget import Budget
+from pymc_dp.calibration.budget import Budget, FitTerms, split_terms
 from pymc_dp.contributions.absent_components import with_absent_components
 from pymc_dp.driver.advice import (
     refuse_bad_priors,
@@ -61,7 +61,7 @@ REFUSED = {
     "more_obj_params": "they would be fitted to private gradients",
     "total_grad_norm_constraint": "clipping is per record here: give clip_norm=",
 }
-TERMS = frozenset(field.name for field in dataclasses.fields(Budget))
+TERMS = frozenset(field.name for field in dataclasses.fields(FitTerms))
 
 
 def fit(
@@ -117,15 +117,13 @@ def fit(
     neighbours : {"add_remove", "zero_out", "replace_one"}
         Which data sets must be indistinguishable. The number of records is public under the last
         two.
-    sampling : {"poisson", "fixed_size", "full"}
-        Batches of records drawn one by one with probability ``sample_rate``, of exactly that
-        share of them, or of all.
+    sampling : {"poisson", "full"}
+        Batches of records drawn one by one with probability ``sample_rate``, or of all.
     accountant : {"pld", "rdp", "rdp_dp_accounting"}
-        What computes epsilon: the first is the tightest; fixed-size batches need another one.
+        What computes epsilon: the first is the tightest.
     num_records : int, optional
         A public, nominal number of records, or of units with ``unit=``, which count once however
-        many records they have. It sizes defaults, and replaces noisy counts; only fixed-size
-        batches need it to be exact.
+        many records they have. It sizes defaults, and replaces noisy counts.
     unit : str, optional
         Name of a ``pm.Data`` with one whole number a record, equal for records of one person:
         the guarantee is then for all of a person's records, and ``sample_rate`` and ``clip_norm``
@@ -201,22 +199,11 @@ def fit(
     True
     """
     public = tuple(public)
+    terms = FitTerms(
+        epsilon, delta, noise_multiplier, neighbours, sampling, accountant, num_records, unit
+    )
     setup = set_up(
-        model,
-        method,
-        n,
-        epsilon=epsilon,
-        delta=delta,
-        noise_multiplier=noise_multiplier,
-        neighbours=neighbours,
-        sampling=sampling,
-        accountant=accountant,
-        num_records=num_records,
-        unit=unit,
-        public=public,
-        data=data,
-        public_start=public_start,
-        **options,
+        model, method, n, terms, public=public, data=data, public_start=public_start, **options
     )
     draws = number_of_draws(draws, setup)
     called = _check_callbacks(callbacks)
@@ -235,9 +222,17 @@ def fit(
     return make_result(setup, states, outcome._replace(public=public), draws, rng)
 
 
-def set_up(model: pm.Model | None, method: str, n: int | None, **keywords: Any) -> Setup:
-    """Check every input of a fit, and settle its plan by the releases that its method asks for."""
-    setup, budget = set_up_method(model, method, n, **keywords)
+def set_up(
+    model: pm.Model | None,
+    method: str,
+    n: int | None,
+    terms: FitTerms | None = None,
+    **options: Any,
+) -> Setup:
+    """Check every input of a fit, and settle its plan; dry runs give their terms as keywords."""
+    if terms is None:
+        terms, options = split_terms(options)
+    setup, budget = set_up_method(model, method, n, terms, **options)
     return setup._replace(plan=budget.settle(setup.method.releases))
 
 
@@ -246,16 +241,15 @@ def set_up_method(
     model: pm.Model | None,
     method: str,
     n: int | None,
+    terms: FitTerms,
     *,
     public: Iterable[str] = (),
     data: Mapping[str, Any] | None = None,
     public_start: Mapping[str, Any] | None = None,
-    **keywords: Any,
+    **own: Any,
 ) -> tuple[Setup, Budget]:
     """Check every input of a fit; the plan has its terms and no releases yet."""
     spec = method_named(method)
-    terms = {name: x for name, x in keywords.items() if name in TERMS}
-    own = {name: x for name, x in keywords.items() if name not in TERMS}
     _check_keywords(spec, own)
     budget = _budget(spec, terms)
     formula, public = formula_of(model), [*public]
@@ -303,17 +297,17 @@ def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
             )
 
 
-def _budget(spec: MethodSpec, terms: Mapping[str, Any]) -> Budget:
+def _budget(spec: MethodSpec, terms: FitTerms) -> Budget:
     """Read the budget; that of a method without privacy is infinite, and must not be given."""
     if spec.private:
-        return Budget(**terms)
+        return Budget(**vars(terms))
     for term in ("epsilon", "delta", "noise_multiplier"):
-        if terms.get(term) is not None:
+        if getattr(terms, term) is not None:
             raise ValueError(
                 f"method={spec.name!r} is not private and takes no {term}=: use "
                 f"method='dp_{spec.name}', or leave {term}= out."
             )
-    return Budget(**{**terms, "epsilon": math.inf})
+    return Budget(**{**vars(terms), "epsilon": math.inf})
 
 
 def model_in_use(model: pm.Model | None) -> pm.Model:

@@ -24,7 +24,7 @@ from pymc_dp.contributions.local_latents import MOST_LATENTS, size_of_locals
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.method import Algorithm, Method, OnOwnScale, OnRealLine
 from pymc_dp.model import Records
-from pymc_dp.sampling.samplers import FixedSize, Full, Sampler
+from pymc_dp.sampling.samplers import Full, Sampler
 
 Schedule = float | Callable[[int], float]  # a number, or one for every step
 SAMPLE_RATE = "share of records in a batch"
@@ -94,16 +94,12 @@ class Options:
 
     @property
     def rules_out_rounds(self) -> bool:
-        """Whether the caller has set an option that rounds in whitened coordinates do not have.
-
-        Rounds take all records, so batches of a fixed size are such an option, too.
-        """
-        set_by_caller = any(
+        """Whether the caller has set an option that rounds in whitened coordinates do not have."""
+        return any(
             getattr(self, name) != each.default
             for name, each in self.keywords().items()
             if name not in {"noise_aware", "weights"}
         )
-        return set_by_caller or self.sampling is FixedSize
 
     def default_clip_norm(self, clip_norm: float) -> float:
         """Return a default, or infinity where there is no noise: clipping would only be a bias."""

@@ -25,7 +25,7 @@ import xarray as xr
 
 from pymc_dp.accounting.plan import GAUSSIAN, MOST, ReleaseSpec, checked_number
 from pymc_dp.accounting.selection import Selection, draw_runs
-from pymc_dp.calibration.budget import calibrate_selection, warn_if_weak
+from pymc_dp.calibration.budget import calibrate_selection, split_terms, warn_if_weak
 from pymc_dp.contributions.predictive_density import Range, check_range, predictive_density
 from pymc_dp.driver.fit import number_of_draws, set_up_method
 from pymc_dp.driver.result import make_result, rehearse_result
@@ -212,7 +212,8 @@ def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Setup:
     """Prepare one setting, with its score; its plan has no releases yet."""
     method, n = keywords.pop("method"), keywords.pop("n")
     keywords["accountant"] = "rdp_dp_accounting"
-    fit, _ = set_up_method(model, method, n, **keywords)
+    terms, options = split_terms(keywords)
+    fit, _ = set_up_method(model, method, n, terms, **options)
     if any(spec.mechanism != GAUSSIAN for spec in fit.method.releases):
         raise ValueError(f"method={method!r} has no epsilon that is proved: tune cannot use it.")
     return fit._replace(method=with_score(fit.records, fit.method, limits))

@@ -66,20 +66,9 @@ TERMS = [
     ({"sampling": "shuffled"}, "Shuffled epochs are not offered"),
     ({"neighbours": "edit"}, "neighbours='edit'"),
     ({"accountant": "moments"}, "accountant='moments'"),
-    ({"sampling": "fixed_size"}, "No proof covers"),
     ({"neighbours": "replace_one", "accountant": "rdp", "n": 40}, "No proof covers"),
     ({"sampling": "full", "sample_rate": 0.5}, "takes every row"),
     ({"num_records": 0}, "num_records=0"),
-    (
-        {
-            "sampling": "fixed_size",
-            "neighbours": "replace_one",
-            "accountant": "rdp",
-            "num_records": N + 1,
-            "noise_multiplier": 8.0,
-        },
-        "is not the number of records",
-    ),
 ]
 SETTINGS = [
     *[({"clip_norm": bad}, "clip_norm=") for bad in (0, -1.0, math.nan)],

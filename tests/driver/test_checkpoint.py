@@ -13,7 +13,7 @@ import pytest
 import pymc_dp
 from pymc_dp import ReleaseError
 from pymc_dp.driver import run
-from pymc_dp.driver.run import Checkpoint, Kept
+from pymc_dp.driver.run import Checkpoint
 from pymc_dp.errors import UnreadableError
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.ledger import Booking
@@ -442,7 +442,7 @@ def test_a_large_release_is_not_on_the_disk_before_it_is_booked(tmp_path, monkey
     file._book = lambda release: seen.append(path.stat().st_size)
     if spills:
         allow_spilling(monkeypatch)
-    file.keep(0, Kept("score", Noisy(value, 1.0, 1.0)), rng)
+    file.keep(0, "score", Noisy(value, 1.0, 1.0), rng)
     assert (seen[0] > size) == spills
     assert path.stat().st_size > 8 * size
 

@@ -61,12 +61,9 @@ def unspent(no_release):
         ({"unit": ""}, "is no pm.Data of the model"),
         ({"public": ["subject_id"]}, "Leave it out of public="),
         ({"data": {"x": X, "y": Y}}, "leaves `subject_id`, which unit= names"),
-        ({"sampling": "fixed_size", "neighbours": "replace_one", "accountant": "rdp"}, "persons"),
     ],
 )
 def test_a_unit_that_cannot_be_is_refused(unspent, settings, says):
-    if "sampling" in settings:
-        settings = {**settings, "num_records": N, "sample_rate": 0.5}
     with pytest.raises(ValueError, match=says):
         unspent(slopes(), **settings)
 

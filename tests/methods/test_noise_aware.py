@@ -416,15 +416,13 @@ def test_methods_that_do_not_know_their_noise_do_not_take_it(method):
         {"epsilon": 8.0},
         {"sampling": "full"},
         {"clip_norm": lambda t: 2.0 if t < 50 else 1.5},
-        {"neighbours": "replace_one", "num_records": ROWS, "sampling": "fixed_size"},
+        {"neighbours": "replace_one", "num_records": ROWS},
         {"neighbours": "zero_out", "num_records": ROWS},
         {"accountant": "rdp"},
     ],
     ids=lambda terms: " ".join(terms) or "defaults",
 )
 def test_the_last_steps_share_the_plan(terms):
-    if "fixed_size" in terms.values():
-        terms = terms | {"accountant": "rdp"}
     plan = set_up(logistic(), "dp_advi", None, **{**BUDGET, **terms}).plan
     asked, rounds = (BUDGET | terms)["epsilon"], CONSTANTS.rounds
     assert 0.98 * asked < plan.epsilon() <= asked

@@ -14,7 +14,6 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-import pymc_dp.privacy.wall as wall_module
 from pymc_dp import ReleaseError
 from pymc_dp.driver.fit import set_up
 from pymc_dp.errors import UnreadableError
@@ -313,15 +312,6 @@ def test_codes_that_change_between_two_reads_end_the_release():
     codes[:4] = 1  # blocks are views: the first partition now holds one person
     with pytest.raises(ReleaseError, match="unit=`id` has a partition with other codes"):
         wall.release(Query("score", None))
-
-
-def test_more_records_than_batches_of_fixed_size_are_shared_out_for_are_refused(monkeypatch):
-    monkeypatch.setattr(wall_module, "MOST_IN_FIXED_SIZE", ROWS - 1)
-    data = PrivateData({"x": Column(blocks_of(X, (24, 24)), 0, "float64")})
-    release = release_from("score", "fixed_size", 0.5, 1.0, 1.0, 1)
-    plan = plan_from((release,), "replace_one", 1e-5, "rdp", num_records=ROWS)
-    with pytest.raises(ValueError, match="sampling='fixed_size' shares batches out"):
-        PrivacyWall(data, {"score": vectors(3)}, plan, reserve=lambda: pytest.fail("reserved"))
 
 
 def test_an_empty_partition_is_within_an_infinite_bound():

@@ -509,18 +509,6 @@ def test_a_setting_holds_nothing_but_the_method_and_its_options(model, ledger):
     assert fits_of(ledger.path) == []
 
 
-def test_a_wrong_number_of_records_is_refused_before_anything_is_spent(model, tmp_path):
-    ledger = Ledger(
-        tmp_path / "x", epsilon=10.0, delta=1e-4, dataset="toy", neighbours="replace_one"
-    )
-    terms = {"sampling": "fixed_size", "neighbours": "replace_one", "noise_aware": False}
-    terms["sample_rate"] = 1.0  # smaller batches take seconds to account for
-    settings = [{"num_records": 60}, {"num_records": 61}]
-    with pytest.raises(ValueError, match="num_records=61 is not the number of records"):
-        tune(model, settings, ledger=ledger, **terms)
-    assert fits_of(ledger.path) == []
-
-
 def test_records_with_latents_of_their_own_have_no_score(ledger):
     with pm.Model() as model:
         mu = pm.Normal("mu", 0, 1, shape=2)

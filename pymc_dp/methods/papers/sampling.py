@@ -36,7 +36,7 @@ from pymc_dp.methods.options import (
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.sampling.samplers import FixedSize, Full
+from pymc_dp.sampling.samplers import Full
 
 
 class Defaults(NamedTuple):
@@ -235,8 +235,6 @@ class OpsOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.sampling is FixedSize:
-            raise ValueError("dp_ops reads every record for a draw: leave sampling= out.")
         if self.transitions < DEFAULTS.least_transitions:
             raise ValueError(
                 f"transitions={self.transitions} are too few for a sampler to find its way: give "

@@ -233,7 +233,6 @@ def test_options_of_noisy_sums_are_refused(option):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"sampling": "fixed_size", "neighbours": "replace_one", "num_records": N}, "every record"),
         ({"loglik_bound": 0.0}, "loglik_bound"),
         ({"transitions": 3}, "too few"),
         ({"draws": 5}, "give a larger n="),

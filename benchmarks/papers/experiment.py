@@ -6,16 +6,49 @@ measured again, so an experiment that was cut short goes on where it was.
 
 import argparse
 import math
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+import pymc as pm
+import xarray as xr
 from matplotlib.figure import Figure
 from rich.progress import track
 from threadpoolctl import threadpool_limits
 
+import pymc_dp
 from benchmarks.data import add_data_dir
+
+# --- fits of experiments, which say nothing: no progress, and no warning that a budget is large --
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Leave out warnings about privacy; a function takes it as a decorator, too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
+        yield
+
+
+@quiet()
+def quiet_fit(**settings) -> xr.DataTree:
+    """Fit as `pymc_dp.fit` does."""
+    return pymc_dp.fit(progressbar=False, **settings)
+
+
+# --- fits without noise that clip as those with noise do: they show the bias of clipping alone ---
+
+
+def default_clip_norm(model: pm.Model, **settings: Any) -> float:
+    """Return the clip norm that a fit with noise takes by default; it depends on no budget."""
+    planned = pymc_dp.plan(model=model, epsilon=1.0, delta=1e-5, **settings)
+    return planned.plan.releases[-1].clip_norm  # a sketch may come first
+
+
+# --- what every experiment shares: its options, a table that grows cell by cell, its page's number
 
 OUTPUT = Path("benchmarks/results/papers")
 # how tables and pictures name a fit without noise
@@ -93,24 +126,14 @@ def measured(
 
 
 def mean_and_error(table: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
-    """Average over all else; add ``error``, the standard error, and ``fits``, their number.
-
-    One fit has no standard error: it is nan, and a picture has no bar there.
-    """
+    """Average over all else; add ``error``, the standard error, and ``fits``, their number."""
     groups = table.groupby(list(by), sort=False, dropna=False)[value]
     columns = {value: groups.mean(), "error": groups.sem(), "fits": groups.count()}
     return pd.DataFrame(columns).reset_index()
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """Lay a table out for a page; numbers with four significant digits.
-
-    >>> found = {"method": ["vips"], "accuracy": [0.123456], "error": [math.nan]}
-    >>> print(markdown(pd.DataFrame(found)))
-    | method | accuracy | error |
-    |---|---|---|
-    | vips | 0.1235 | - |
-    """
+    """Lay a table out for a page; numbers with four significant digits."""
     rows = [list(table.columns), ["---"] * len(table.columns)]
     rows += [[_shown(value) for value in row] for row in table.itertuples(index=False)]
     lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]

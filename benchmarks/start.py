@@ -8,7 +8,7 @@ import sys
 import pymc as pm
 
 import pymc_dp
-from benchmarks.step import build, generate
+from benchmarks.steps import build, generate
 
 
 def main():

@@ -61,23 +61,11 @@ class Images(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One fit.
+    """One fit."""
 
-    Attributes
-    ----------
-    fit : str
-        The accountant that chose the noise of one pass, or one of the other labels.
-    noise : float
-        Noise multiplier; without noise there is no clipping either.
-    batch : int
-        Expected images of a release.
-    releases : int
-    seed : int
-    """
-
-    fit: str
-    noise: float
-    batch: int
+    fit: str  # the accountant that chose the noise of one pass, or one of the other labels
+    noise: float  # multiplier; without noise there is no clipping either
+    batch: int  # expected images of a release
     releases: int
     seed: int
 

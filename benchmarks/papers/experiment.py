@@ -56,25 +56,14 @@ NOT_PRIVATE = "not private"
 
 
 class Experiment(NamedTuple):
-    """A figure or a table of a paper.
+    """A figure or a table of a paper."""
 
-    Attributes
-    ----------
-    name : str
-        Of the files: ``<name>.csv``, and ``<name>.png`` unless it has no picture.
-    cells : arguments -> iterable of NamedTuple
-        What to measure; the fields of a cell are columns of the table, and tell cells apart.
-    measure : (cell, arguments) -> dict
-        The numbers of one cell, by column.
-    summary : table -> table
-        What is printed: one row a setting, say, where cells differ by their seed.
-    draw : table -> Figure, optional
-    """
-
-    name: str
+    name: str  # of the files: <name>.csv, and <name>.png unless it has no picture
+    # what to measure: named tuples whose fields are columns of the table, and tell cells apart
     cells: Callable[[argparse.Namespace], Iterable[Any]]
+    # the numbers of one cell, by column
     measure: Callable[[Any, argparse.Namespace], dict[str, float]]
-    summary: Callable[[pd.DataFrame], pd.DataFrame]
+    summary: Callable[[pd.DataFrame], pd.DataFrame]  # what is printed
     draw: Callable[[pd.DataFrame], Figure] | None = None
 
 
@@ -113,7 +102,10 @@ def run(experiment: Experiment, arguments: argparse.Namespace) -> pd.DataFrame:
 
 
 def measured(
-    cells: Sequence[Any], measure: Callable[[Any], dict[str, float]], path: Path
+    # what to measure: named tuples whose fields are columns of the table, and tell cells apart
+    cells: Sequence[Any],
+    measure: Callable[[Any], dict[str, float]],
+    path: Path,
 ) -> pd.DataFrame:
     """Return the rows of the cells, in their order; the file gets each row as it is measured."""
     found = _read(path)

@@ -44,23 +44,13 @@ class Peer(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A model and its scores, and the peers for the same data.
-
-    Attributes
-    ----------
-    load : folder -> Task
-    model : Task -> pm.Model
-    score : (Task, draws) -> dict
-        Of held-out rows, from posterior draws whose first axis are the draws.
-    peers : dict
-        By the name of the estimator.
-    score_peer : (Task, predictions) -> dict
-    """
+    """A model and its scores, and the peers for the same data."""
 
     load: Callable[[Path], Task]
     model: Callable[[Task], pm.Model]
+    # of held-out rows, from posterior draws along the first axis
     score: Callable[[Task, Draws], Scores]
-    peers: dict[str, Peer]
+    peers: dict[str, Peer]  # by the name of the estimator
     score_peer: Callable[[Task, np.ndarray], Scores]
 
 

@@ -30,20 +30,12 @@ WORDS, LENGTH, PART = 7000, 100, 20_000
 
 
 class Split(NamedTuple):
-    """Documents to fit and to score, by word; what a fit may know of them.
-
-    Attributes
-    ----------
-    training, held_out : csr_matrix
-    topics : int
-    num_records : int, optional
-        Of the training documents, where it is public.
-    """
+    """Documents to fit and to score, by word; what a fit may know of them."""
 
     training: csr_matrix
     held_out: csr_matrix
     topics: int
-    num_records: int | None = None
+    num_records: int | None = None  # of the training documents, where it is public
 
 
 @functools.cache
@@ -153,18 +145,10 @@ PAPERS_NOISE, PAPERS_EPSILON = 1.24, 2.44
 
 
 class Scores(NamedTuple):
-    """Perplexities of held-out documents.
+    """Perplexities of held-out documents."""
 
-    Attributes
-    ----------
-    bound : float
-        Of all their words, by the evidence lower bound.
-    half : float
-        Of a random half of their words given the other half.
-    """
-
-    bound: float
-    half: float
+    bound: float  # of all their words, by the evidence lower bound
+    half: float  # of a random half of their words given the other half
 
 
 @functools.cache

@@ -15,45 +15,26 @@ DEPENDENT = 1e-9
 
 
 class Coefficients(NamedTuple):
-    """One number for every coefficient, shape (coefficients,).
+    """One number for every coefficient, shape (coefficients,)."""
 
-    Attributes
-    ----------
-    coverage : share of the 90% intervals that hold the truth
-    calibration : the posterior's sd over the root mean square error; 1 is right
-    error : root mean square error over the non-private posterior's sd
-    bias : mean error over the non-private posterior's sd
-    width : median ratio of the posterior's sd to the non-private one's
-    """
-
-    coverage: np.ndarray
-    calibration: np.ndarray
-    error: np.ndarray
-    bias: np.ndarray
-    width: np.ndarray
+    coverage: np.ndarray  # share of the 90% intervals that hold the truth
+    calibration: np.ndarray  # the posterior's sd over the root mean square error; 1 is right
+    error: np.ndarray  # root mean square error over the non-private posterior's sd
+    bias: np.ndarray  # mean error over the non-private posterior's sd
+    width: np.ndarray  # median ratio of the posterior's sd to the non-private one's
 
 
 class Summary(NamedTuple):
-    """One cell's results.
+    """One cell's results."""
 
-    Attributes
-    ----------
-    sets, failures : data sets that have a reference, or failed, and those that failed
-    coefficients : Coefficients
-    joint : mean of e' H e / d, with e the error of the means and H the inverse of the non-private
-        covariance; 1 without privacy
-    interval : median length of the 90% intervals, in the coefficients' own units
-    farthest : the largest error of all fits, in sds of its own posterior
-    seconds : median time of a fit
-    """
-
-    sets: int
+    sets: int  # with a reference, or failed
     failures: int
     coefficients: Coefficients
+    # mean of e' H e / d, with e the error of means, H the inverse of the covariance without privacy
     joint: float
-    interval: float
-    farthest: float
-    seconds: float
+    interval: float  # median length of the 90% intervals, in the coefficients' own units
+    farthest: float  # the largest error, in sds of its own posterior
+    seconds: float  # median of a fit
 
 
 def summarise(fits: Sequence[Fit], references: Mapping[int, Fit]) -> Summary | None:

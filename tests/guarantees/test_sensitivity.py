@@ -400,6 +400,8 @@ def test_no_record_moves_a_sum_beyond_the_clip_norm(name):
     check_neighbours(covered_in(found), st.fixed_dictionaries(found.records), found.examples)
     for record in found.dropped:
         np.testing.assert_array_equal(covered_in(found)([record]), 0)
+        alone, beside = (covered_in(found)([found.loud, *more]) for more in ([], [record]))
+        np.testing.assert_allclose(beside, alone, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", LOUD_ONES)

@@ -105,10 +105,7 @@ def _fit(problem: Problem, prepared: Setup, compiled: Compiled, number: int) -> 
 def _draw(
     prepared: Setup, compiled: Compiled, here: DataSet, draws: int, rng: np.random.Generator
 ) -> tuple[Truth, int]:
-    """Make all releases about a data set in place of the one that the model was built on.
-
-    Return draws, and how many doubts the fit states.
-    """
+    """Make all releases about a data set in place of the one that the model was built on."""
     columns = {
         name: Column(np.asarray(here.data[name]), spec.axis, spec.dtype)
         for name, spec in prepared.data.spec.items()

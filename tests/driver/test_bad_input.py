@@ -12,6 +12,7 @@ from pymc_dp import PrivacyWarning
 from pymc_dp.methods.papers import gradient_steps
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.wall import PrivacyWall
+from tests import zoo
 
 N = 24
 X = np.random.default_rng(0).normal(size=(N, 2))
@@ -20,10 +21,7 @@ GOOD = {"n": 6, "noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar
 
 
 def regression():
-    with pm.Model() as model:
-        b = pm.Normal("b", shape=2)
-        pm.Normal("y", pm.Data("X", X) @ b, 1.0, observed=Y)
-    return model
+    return zoo.line(X, Y)
 
 
 def by_hook(model, **settings):

@@ -7,7 +7,6 @@ import sqlite3
 from contextlib import closing
 
 import numpy as np
-import pymc as pm
 import pytest
 
 import pymc_dp
@@ -20,6 +19,7 @@ from pymc_dp.ledger.ledger import Booking
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
+from tests import zoo
 from tests.ledger.test_hostile import fail_at
 
 N, SECRET = 60, 98765.4321
@@ -33,10 +33,7 @@ class CrashError(BaseException):
 
 def model_of(scale=1.0):
     rng = np.random.default_rng(0)
-    with pm.Model() as model:
-        x = pm.Data("x", rng.normal(size=(N, 2)))
-        pm.Normal("y", x @ pm.Normal("b", 0, scale, shape=2), 1.0, observed=np.full(N, SECRET))
-    return model
+    return zoo.line(rng.normal(size=(N, 2)), np.full(N, SECRET), prior_sd=scale, x="x")
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 import pymc_dp
+from tests import zoo
 
 rng = np.random.default_rng(0)
 X, SECRET = rng.normal(size=(40, 2)), 123.456
@@ -64,8 +65,7 @@ def local():
 
 @cache
 def explained(describe):
-    with pm.Model() as model:
-        describe()
+    model = zoo.build(describe)
     return pymc_dp.explain(model)
 
 
@@ -321,12 +321,10 @@ def by_another_array():
 def test_an_index_of_single_units_is_told_of_the_array_that_unit_names():
     with pytest.raises(pymc_dp.NotSeparableError, match="Name in unit= what.*method='dp_advi'"):
         explained(by_number)
-    with pm.Model() as model:
-        by_another_array()
+    model = zoo.build(by_another_array)
     with pytest.raises(pymc_dp.NotSeparableError, match="Index it by `person`.*method='dp_advi'"):
         pymc_dp.explain(model, unit="person")
-    with pm.Model() as model:
-        by_number()
+    model = zoo.build(by_number)
     assert pymc_dp.explain(model, unit="row").recommended[0] == "dp_advi"
 
 
@@ -375,9 +373,7 @@ def test_an_explanation_holds_no_value_of_the_data(describe):
 
 def test_passes_over_chunks_are_counted():
     da = pytest.importorskip("dask.array")
-    with pm.Model() as model:
-        x = pm.Data("x", np.ones((4, 2)))
-        pm.Bernoulli("y", logit_p=x @ pm.Normal("b", 0, 1, shape=2), observed=[0, 1, 1, 0])
+    model = zoo.odds(np.ones((4, 2)), [0, 1, 1, 0], x="x")
     data = {"x": da.from_array(X, chunks=(10, 2)), "y": BINARY}
     explanation = pymc_dp.explain(model, data=data)
     assert not pymc_dp.explain(model).passes
@@ -408,9 +404,7 @@ def test_deterministics_that_a_result_will_lack_are_named_before_and_at_the_fit(
 
 
 def test_units_are_told_what_their_number_of_rows_must_not_depend_on():
-    with pm.Model() as model:
-        pm.Data("person", np.arange(10) // 2)
-        pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], [3, 7]))
+    model = zoo.coin(np.repeat([0, 1], [3, 7]), person=np.arange(10) // 2)
 
     said = "How many rows a person has must not depend on its outcomes"
     assert said in str(pymc_dp.explain(model, unit="person"))

@@ -11,6 +11,7 @@ from pymc.variational.callbacks import CheckParametersConvergence, Tracker
 import pymc_dp
 from pymc_dp.driver import doors
 from pymc_dp.methods.registry import METHODS
+from tests import zoo
 
 TERMS = {"noise_multiplier": 2.0, "delta": 1e-5, "draws": 2}
 OBJECTS = [pymc_dp.DPADVI, pymc_dp.DPFullRankADVI, pymc_dp.VIPS, pymc_dp.DPSEP]
@@ -20,11 +21,7 @@ FITS = [pm.fit, without_hook]
 
 @pytest.fixture(scope="module")
 def model():
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 1, shape=2)
-        x = pm.Data("x", np.tile([[1.0, 0.0], [0.0, 1.0]], (20, 1)))
-        pm.Bernoulli("y", logit_p=x @ b, observed=np.repeat([0, 1], [10, 30]))
-    return model
+    return zoo.odds(np.tile([[1.0, 0.0], [0.0, 1.0]], (20, 1)), np.repeat([0, 1], [10, 30]), x="x")
 
 
 @pytest.mark.parametrize(("kind", "fit"), [(pymc_dp.VIPS, pm.fit), (pymc_dp.DPADVI, without_hook)])

@@ -26,8 +26,8 @@ def check_norms(drawn):
         rows = counts(norms, chances)
     found = np.linalg.norm(rows, axis=1)
     assert found.max() <= COUNTS_NORM * (1 + 1e-12)
-    # observed and drawn lengths in one bin leave nothing
-    assert np.mean(found > 0) > 0.5
+    # of two outcomes, observed and drawn lengths in one bin leave nothing
+    assert np.mean(found > 0) >= (0.9 if drawn == len(BOTH) else 1)
 
 
 @pytest.mark.parametrize("drawn", MANY)

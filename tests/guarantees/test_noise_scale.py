@@ -12,7 +12,6 @@ import pickle
 import warnings
 
 import numpy as np
-import pymc as pm
 import pytest
 from scipy import stats
 
@@ -23,6 +22,7 @@ from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
+from tests import zoo
 from tests.guarantees.test_sensitivity import counted
 from tests.guarantees.toys import vectors, wall_of
 
@@ -219,9 +219,7 @@ def test_secrets_are_neither_pickled_nor_copied(secret, duplicate):
 
 
 def coin(**settings):
-    with pm.Model() as model:
-        p = pm.Beta("p", 1, 1)
-        pm.Bernoulli("y", p, observed=np.repeat([0, 1], [30, 70]))
+    model = zoo.coin(np.repeat([0, 1], [30, 70]))
     return pymc_dp.fit(
         7, model=model, delta=1e-5, draws=5, progressbar=False, random_seed=11, **settings
     )

@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pymc as pm
 import pytest
 
 import pymc_dp
@@ -24,6 +23,7 @@ from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.sampling.samplers import Sampler
+from tests import zoo
 from tests.guarantees.toys import vectors, wall_of
 from tests.plans import plan_from
 
@@ -34,12 +34,7 @@ PACKAGE = Path(pymc_dp.__file__).parent
 @pytest.fixture(scope="module")
 def model():
     rng = np.random.default_rng(0)
-    with pm.Model() as model:
-        b = pm.Normal("b", shape=2)
-        X = pm.Data("X", rng.normal(size=(80, 2)))
-        pm.Bernoulli("y", logit_p=X @ b, observed=rng.integers(0, 2, 80))
-        pm.Data("person", np.arange(80) // 4)
-    return model
+    return zoo.odds(rng.normal(size=(80, 2)), rng.integers(0, 2, 80), person=np.arange(80) // 4)
 
 
 class Spy:

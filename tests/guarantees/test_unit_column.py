@@ -18,6 +18,7 @@ from pymc_dp.driver.fit import set_up
 from pymc_dp.privacy.private_data import PrivateData, open_private
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
+from tests import zoo
 from tests.plans import plan_from, release_from
 from tests.zoo import build as model_of
 from tests.zoo import columns_of
@@ -163,10 +164,7 @@ def test_a_latent_of_single_units_is_refused(unspent, groups):
 
 
 def test_a_design_with_a_column_for_every_unit_is_refused(unspent):
-    with pm.Model() as model:
-        pm.Data("subject_id", SUBJECT)
-        design = pm.Data("design", np.eye(20)[SUBJECT])
-        pm.Normal("y", design @ pm.Normal("b", shape=20), 1.0, observed=Y)
+    model = zoo.line(np.eye(20)[SUBJECT], Y, x="design", subject_id=SUBJECT)
     with pytest.raises(NotSeparableError, match="a column of its own for every single subject"):
         unspent(model)
 

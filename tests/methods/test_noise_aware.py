@@ -26,6 +26,7 @@ from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL
 from pymc_dp.methods.method import Staged
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.sampling.samplers import Full
+from tests import zoo
 
 ALPHA = 1e-6
 ROWS = 2000
@@ -54,27 +55,17 @@ def logistic_outcomes(rows=ROWS):
 
 @functools.cache
 def linear(rows=ROWS):
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, PRIOR_SD, shape=3)
-        pm.Normal("y", pm.Data("X", design(rows)) @ b, 1.0, observed=linear_outcomes(rows))
-    return model
+    return zoo.line(design(rows), linear_outcomes(rows), prior_sd=PRIOR_SD)
 
 
 @functools.cache
 def logistic(rows=ROWS):
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, PRIOR_SD, shape=3)
-        psi = pm.Data("X", design(rows)) @ b
-        pm.Bernoulli("y", logit_p=psi, observed=logistic_outcomes(rows))
-    return model
+    return zoo.odds(design(rows), logistic_outcomes(rows), prior_sd=PRIOR_SD)
 
 
 @functools.cache
 def coin(rows=1000):
-    with pm.Model() as model:
-        p = pm.Beta("p", 1, 1)
-        pm.Bernoulli("y", p, observed=np.arange(rows) % 10 < 3)
-    return model
+    return zoo.coin(np.arange(rows) % 10 < 3)
 
 
 def exact_linear():
@@ -376,13 +367,19 @@ def test_the_unit_of_outcomes_changes_no_share_of_the_noise():
     assert shares[0] > 0.3
 
 
-@pytest.mark.parametrize(("records", "epsilon"), [(waiting_times, 1.0), (defects, 0.5)])
-def test_what_the_noise_does_not_add_is_the_variance_without_privacy(records, epsilon, monkeypatch):
+# at epsilon 1 noise adds too little to the variance of defects for the fault to show
+@pytest.mark.parametrize(
+    ("records", "epsilon", "shows"),
+    [(waiting_times, 1.0, True), (defects, 1.0, False), (defects, 0.5, True)],
+)
+def test_what_the_noise_does_not_add_is_the_variance_without_privacy(
+    records, epsilon, shows, monkeypatch
+):
     model, name, exact = records()
     assert share_of_records(model, name, epsilon=epsilon) == pytest.approx(exact, rel=0.15)
-    # as if there were no noise
-    monkeypatch.setattr(prior, "draws_without_noise", lambda points, _: points)
-    assert share_of_records(model, name, epsilon=epsilon) != pytest.approx(exact, rel=0.15)
+    if shows:  # as if there were no noise
+        monkeypatch.setattr(prior, "draws_without_noise", lambda points, _: points)
+        assert share_of_records(model, name, epsilon=epsilon) != pytest.approx(exact, rel=0.15)
 
 
 @pytest.mark.parametrize("method", ["vips", "dp_sep"])
@@ -442,10 +439,7 @@ def test_a_fit_makes_the_planned_releases_and_no_more():
 
 
 def test_units_of_several_records_end_with_the_same_steps():
-    with pm.Model() as model:
-        pm.Data("person", np.arange(ROWS) // 4)
-        b = pm.Normal("b", 0, PRIOR_SD, shape=3)
-        pm.Normal("y", pm.Data("X", design()) @ b, 1.0, observed=linear_outcomes())
+    model = zoo.line(design(), linear_outcomes(), prior_sd=PRIOR_SD, person=np.arange(ROWS) // 4)
     idata = fitted(model, "dp_advi", unit="person", epsilon=4.0)
     mean, _ = exact_linear()
     assert (idata["noise_sd"]["b"] > 0).all()

@@ -29,6 +29,7 @@ from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.units import Blocks, UnitBlocks, Units, units_of
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
+from tests import zoo
 from tests.guarantees.toys import before_noise, rows, vectors, wall_of
 from tests.plans import plan_from, release_from
 
@@ -74,9 +75,7 @@ def test_the_noise_does_not_depend_on_the_partitions():
 def test_a_fit_of_chunks_is_that_of_memory(method):
     da = pytest.importorskip("dask.array")
     y = (np.arange(ROWS) % 3 == 0).astype(int)
-    with pm.Model() as model:
-        x = pm.Data("x", np.eye(3))
-        pm.Bernoulli("y", logit_p=x @ pm.Normal("b", shape=3), observed=np.array([0, 1, 0]))
+    model = zoo.odds(np.eye(3), np.array([0, 1, 0]), x="x")
     found = []
     for data in ({"x": X, "y": y}, {"x": da.from_array(X, chunks=(5, 3)), "y": y}):
         with deterministic_noise(1):
@@ -342,8 +341,7 @@ def test_what_the_wall_and_its_tasks_hold_prints_nothing(held):
 
 def test_what_reads_all_records_at_once_is_refused():
     da = pytest.importorskip("dask.array")
-    with pm.Model() as model:
-        pm.Normal("y", pm.Normal("b"), 1.0, observed=np.zeros(2))
+    model = zoo.mean(np.zeros(2), name="b")
     data = {"y": da.from_array(X[:, 0], chunks=10)}
     with pytest.raises(ValueError, match="reads all records at once"):
         pymc_dp.fit(model=model, data=data, method="dp_ops", epsilon=1, delta=1e-5)

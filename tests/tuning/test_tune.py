@@ -34,6 +34,7 @@ from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.sampling.samplers import Full, Poisson
 from pymc_dp.tuning.tune import NAME, with_score
+from tests import zoo
 from tests.plans import plan_from, release_from
 from tests.zoo import columns_of
 
@@ -176,10 +177,7 @@ LIMITS = Range(-3.0, 0.0)
 
 def regression(y):
     X = np.random.default_rng(1).normal(size=(len(y), 2))
-    with pm.Model() as model:
-        b = pm.Normal("b", shape=2)
-        pm.Bernoulli("y", logit_p=pm.Data("X", X) @ b, observed=y)
-    return model
+    return zoo.odds(X, y)
 
 
 @pytest.fixture(scope="module")

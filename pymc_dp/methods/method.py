@@ -83,9 +83,9 @@ VARIATIONAL_NEWTON = Algorithm(
     "pymc_dp, after Park et al. 2020",
 )
 
-FACTORS = Algorithm(
-    "variational Bayes with parameter expansion on noisy expected sufficient statistics",
-    "pymc_dp, after Park et al. 2020 and Liu et al. 1998",
+BELIEF_NETS = Algorithm(
+    "damped steps of variational Bayes on noisy expected sufficient statistics",
+    "pymc_dp, after Park et al. 2020",
 )
 
 TOPICS = Algorithm(

@@ -327,8 +327,8 @@ def require_integrable(records: Records) -> None:
         names = ", ".join(map(_as_written, records.local_latents))
         raise NotSeparableError(
             f"Every single record or unit has {size} latents of its own, {names}, and dp_advi "
-            f"integrates out at most {MOST_LATENTS}: use fewer, or method='vips' for factors and "
-            "topics."
+            f"integrates out at most {MOST_LATENTS}: use fewer, or method='vips' for "
+            "topics and binary latents."
         )
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,26 +163,15 @@ def precision_family(records: Records, name: str) -> ExponentialFamily:
 
 
 def conjugate_prior(
-    records: Records,
-    families: Mapping[str, ExponentialFamily],
-    rng: np.random.Generator,
-    wider: Mapping[ExponentialFamily, ExponentialFamily] = MappingProxyType({}),
+    records: Records, families: Mapping[str, ExponentialFamily], rng: np.random.Generator
 ) -> ConjugatePrior:
-    """Compile the prior's messages, and prove at random points that it is conjugate to each block.
-
-    ``wider`` maps a family to one that contains it, for blocks to which their own does not do.
-    """
+    """Compile the prior's messages, and prove at random points that they are conjugate."""
     first, second = (probe_point(records, families, rng) for _ in range(2))
-    proved, messages = {}, {}
-    for name, family in families.items():
-        for candidate in (family, wider.get(family, family)):
-            [message] = prior_messages(records, {name: candidate}).values()
-            if all(map(nearly_equal, message(first), message(first | {name: second[name]}))):
-                proved[name], messages[name] = candidate, message
-                break
-        else:
+    messages = prior_messages(records, families)
+    for name, message in messages.items():
+        if not all(map(nearly_equal, message(first), message(first | {name: second[name]}))):
             raise NotConjugateError(f"the prior of `{name}` is not conjugate")
-    return ConjugatePrior(proved, messages)
+    return ConjugatePrior(families, messages)
 
 
 def prior_messages(

@@ -17,7 +17,7 @@ from pymc_dp.methods.linear.predictor import is_near_regression, predictor_of, r
 from pymc_dp.methods.linear.quadratic import own_curvature, scaled, variational
 from pymc_dp.methods.linear.regression import Form, LinearOptions, Structure, roles_of
 from pymc_dp.methods.method import (
-    FACTORS,
+    BELIEF_NETS,
     POLYA_GAMMA_NEWTON,
     TOPICS,
     VARIATIONAL_BAYES,
@@ -29,7 +29,7 @@ from pymc_dp.methods.method import (
 )
 from pymc_dp.methods.normal import gaussian_prior
 from pymc_dp.methods.options import MethodSpec, ModelClass, build_matching, option
-from pymc_dp.methods.vips import conjugate, factor_model, factors, topics
+from pymc_dp.methods.vips import belief_nets, conjugate, topics
 from pymc_dp.model import Records
 
 
@@ -134,18 +134,6 @@ def _better_for_blocks(records: Records, structure: conjugate.Structure) -> str:
     return ""
 
 
-def _better_for_factors(records: Records, structure: factor_model.FactorModel) -> str:
-    if structure.latent.binary:
-        return NEVER_RELEASED
-    if factor_model.starts_distinct(records, structure):
-        return ""  # dp_advi integrates the latents out, and its intervals are better
-    return (
-        f"{NEVER_RELEASED}, and finds loadings that start alike. Its intervals are too narrow: "
-        "without initial loadings (initval=), or with public ones that differ, dp_advi has "
-        "better ones"
-    )
-
-
 # in the order in which they are tried
 MODEL_CLASSES = (
     ModelClass(
@@ -181,15 +169,15 @@ MODEL_CLASSES = (
         better=lambda records, structure: NEVER_RELEASED,
     ),
     ModelClass(
-        "factor models",
-        factor_model.recognise,
-        factors.build,
-        factor_model.roles,
-        lambda records, structure: FACTORS,
+        "belief nets",
+        belief_nets.recognise,
+        belief_nets.build,
+        belief_nets.roles,
+        lambda records, structure: BELIEF_NETS,
         forms=("residual",),
         options=("iterations",),
-        near=factor_model.is_near,
-        better=_better_for_factors,
+        near=belief_nets.is_near,
+        better=lambda records, structure: NEVER_RELEASED,
     ),
 )
 
@@ -214,10 +202,10 @@ def vips(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
         name="vips",
         build=partial(build, classes),
         options=Settings,
-        fits="conjugate models, regressions, mixtures, topics, factors",
+        fits="conjugate models, regressions, mixtures, topics, belief nets",
         by=f"yes-no regressions: {POLYA_GAMMA_NEWTON}; others and mixtures: as dp_advi; "
         f"counts: {VARIATIONAL_BAYES}; topics: {TOPICS}; "
-        f"factors: {FACTORS}",
+        f"belief nets: {BELIEF_NETS}",
         page="vips",
         constrained=True,
         model_classes=classes,

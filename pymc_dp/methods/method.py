@@ -78,11 +78,6 @@ VARIATIONAL_BAYES = Algorithm(
     "stochastic variational Bayes on noisy expected sufficient statistics", "Park et al. 2020"
 )
 
-VARIATIONAL_NEWTON = Algorithm(
-    "Newton steps on noisy expected sufficient statistics of residuals",
-    "pymc_dp, after Park et al. 2020",
-)
-
 BELIEF_NETS = Algorithm(
     "damped steps of variational Bayes on noisy expected sufficient statistics",
     "pymc_dp, after Park et al. 2020",

@@ -20,6 +20,7 @@ from pymc_dp.methods.conjugate.blocks import (
     Rule,
     at_points,
     average,
+    converged,
     families_of,
     gaussian_latents,
     is_variance,
@@ -456,6 +457,46 @@ def check_independent(prior: GaussianPrior) -> None:
     if not nearly_equal(prior.slope(point, v), start - precision * v):
         names = ", ".join(f"`{name}`" for name in prior.shapes)
         raise NotConjugateError(f"the priors of {names} are not independent")
+
+
+ROUNDS = 30  # of updates over precisions and the Gaussian latents; they read no data
+
+
+class Solved(NamedTuple):
+    """The posterior that sums over records imply."""
+
+    # natural parameters of the Gaussian prior at the precisions' expectations: precision times
+    # mean, (d,), and precision, (d, d)
+    linear: np.ndarray
+    precision: np.ndarray
+    covariance: np.ndarray
+    gammas: Gammas
+
+
+def solve(
+    prior: GaussianPrior,
+    curvature: Callable[[Gammas], np.ndarray],
+    mean: np.ndarray,
+    gammas: Gammas,
+    statistics: Mapping[str, Natural] = MappingProxyType({}),
+) -> Solved:
+    """Update precisions and the covariance around a mean in turn, until they converge.
+
+    ``curvature`` is that of the likelihood, (d, d), and ``statistics`` is what it adds to the
+    natural parameters of precisions.
+    """
+    for _ in range(ROUNDS if gammas else 1):
+        linear, precision = prior.natural(gammas)
+        covariance = np.linalg.inv(curvature(gammas) + precision)
+        normal = prior.rule(mean, covariance) if gammas else []
+        before, gammas = gammas, dict(gammas)
+        for name in gammas:
+            added = statistics.get(name, (np.zeros(()),) * 2)
+            both = zip(prior.message(name, gammas, normal), added, strict=True)
+            gammas[name] = tuple(np.asarray(a + b) for a, b in both)
+        if converged(before, gammas):
+            break
+    return Solved(linear, precision, covariance, gammas)
 
 
 # eigenvalues of correlations are at least so large

@@ -175,8 +175,9 @@ class NotConjugateError(Exception):
     """A kind of update does not fit; the text is a clause that says why, without a full stop."""
 
 
-# (records, structure, options) -> Method, or one that needs latents on the whole real line
-Build = Callable[[Records, Any, Any], Method | OnRealLine]
+# (records, structure, options) -> Method, or one that needs latents on the whole real line; None
+# where options ask for the updates of a paper
+Build = Callable[[Records, Any, Any], Method | OnRealLine | None]
 
 
 class ModelClass(NamedTuple):
@@ -199,7 +200,8 @@ class ModelClass(NamedTuple):
     # (records, structure) -> why the method is the one to take for the model; empty where another
     # is as good
     better: Callable[[Records, Any], str] = lambda records, structure: ""
-    # {value of ``form=``: what builds it}, in the place of ``build``: forms of a paper
+    # {value of ``form=``: what builds it}, in the place of ``build``: forms of a paper. The first
+    # one has the options that ``build`` has not
     of_papers: Mapping[str, Build] = MappingProxyType({})
 
 
@@ -256,9 +258,7 @@ def build_matching(
     model_class, structure, reasons = match(classes, records)
     if model_class is not None:
         _refuse_unread(model_class, classes, options)
-        form = getattr(options, "form", None) or ""
-        build = model_class.of_papers.get(form, model_class.build)
-        built = build(records, structure, options)
+        built = _built(model_class, records, structure, options)
         if isinstance(built, OnRealLine) or getattr(options, "noise_aware", True):
             return built
         return built._replace(noise_aware=None)
@@ -267,6 +267,21 @@ def build_matching(
         f"{method} has no closed-form update for this model ({listed}). Use method='dp_advi', "
         "which takes any model, or see pymc_dp.explain(model)."
     )
+
+
+def _built(
+    model_class: ModelClass, records: Records, structure: Any, options: Options
+) -> Method | OnRealLine:
+    form = getattr(options, "form", None) or ""
+    if form not in model_class.of_papers:
+        built = model_class.build(records, structure, options)
+        if built is not None:
+            return built
+        form = next(iter(model_class.of_papers))
+    built = model_class.of_papers[form](records, structure, options)
+    if built is None:
+        raise TypeError(f"form={form!r} builds nothing for {model_class.title}.")
+    return built
 
 
 def _refuse_unread(

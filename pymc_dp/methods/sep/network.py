@@ -31,7 +31,7 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_dp.methods.conjugate.blocks import gaussian_latents
-from pymc_dp.methods.linear.predictor import (
+from pymc_dp.methods.linear import (
     Predictor,
     bottlenecks,
     is_near_regression,

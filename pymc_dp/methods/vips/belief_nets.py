@@ -38,7 +38,7 @@ from pymc_dp.methods.conjugate.blocks import (
     probe_rows,
 )
 from pymc_dp.methods.conjugate.exponential import NORMAL, Natural, gradients
-from pymc_dp.methods.linear.predictor import (
+from pymc_dp.methods.linear import (
     Predictor,
     expansion,
     expansion_graphs,

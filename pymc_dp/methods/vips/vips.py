@@ -1,9 +1,8 @@
 """VIPS (Park, Foulds, Chaudhuri and Welling): private variational Bayes in closed form.
 
 First the options; then regressions; last the classes of models, in the order in which they are
-tried, and the method. For linear predictors the residual form releases the score at the current
-mean, so that the noise of the curvature only preconditions; the absolute form (the paper's) solves
-with both noisy statistics.
+tried, and the method. Updates of regressions in closed form are those of the paper, in
+`pymc_dp.papers.regression`.
 """
 
 import math
@@ -12,16 +11,19 @@ from functools import partial
 from typing import NamedTuple
 
 from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, Estimating
-from pymc_dp.methods.linear import regression
-from pymc_dp.methods.linear.predictor import is_near_regression, predictor_of, recognise
-from pymc_dp.methods.linear.quadratic import own_curvature, scaled, variational
-from pymc_dp.methods.linear.regression import Form, LinearOptions, Structure, roles_of
+from pymc_dp.methods.linear import (
+    RoundOptions,
+    Structure,
+    is_near_regression,
+    predictor_of,
+    recognise,
+    roles_of,
+)
 from pymc_dp.methods.method import (
     BELIEF_NETS,
     POLYA_GAMMA_NEWTON,
     TOPICS,
     VARIATIONAL_BAYES,
-    VARIATIONAL_NEWTON,
     Algorithm,
     Method,
     OnRealLine,
@@ -44,15 +46,14 @@ DEFAULTS = Defaults()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(LinearOptions):
+class Settings(RoundOptions):
     """The options of `vips`; None stands for the default of the model's class."""
 
     released = "statistics"
 
     form: str | None = option(
         None,
-        "``residual``, ``absolute`` or ``paper`` for linear predictors, ``shrunk`` or ``absolute`` "
-        "for topics",
+        "``absolute`` or ``paper`` for linear predictors, ``shrunk`` or ``absolute`` for topics",
     )
     iterations: int | None = option(
         None, "updates of the latents of single records before a release"
@@ -81,18 +82,6 @@ PARTS_COMPONENTS = (
 NEVER_RELEASED = "it fits the latents of single records in closed form, and never releases them"
 
 
-BOUNDED = Form(
-    title="residual",
-    algorithm=VARIATIONAL_NEWTON,
-    expect=lambda records, predictor, backend: variational(predictor),
-    next_context=lambda solved, mean, number: (mean, solved.step_covariance),
-    scaled=scaled,
-    step=0.7,
-)
-# the curvature of Pólya-Gamma variables is a bound: posteriors come out too narrow with it
-OWN = BOUNDED._replace(expect=lambda records, predictor, backend: own_curvature(predictor))
-
-
 def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
     """Say what each latent and each term is to the updates."""
     yes_no = _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON
@@ -104,17 +93,16 @@ def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
 
 def build_regression(
     records: Records, structure: Structure, settings: Settings
-) -> Method | OnRealLine:
-    """Build VIPS for linear predictors: by default rounds, else updates of its own.
+) -> OnRealLine | None:
+    """Build rounds for linear predictors; None where an option asks for the paper's updates.
 
-    Without noise, too, rounds find the solution where outcomes are yes or no, as its own updates
-    do: these are slower, and report a covariance that is too narrow.
+    Without noise, too, rounds find the solution where outcomes are yes or no, as the paper's
+    updates do: these are slower, and report a covariance that is too narrow.
     """
-    form = OWN if settings.noise_aware else BOUNDED
     rounds = settings.rounds_from(estimating=_estimating(structure))
     if rounds is None and _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON:
         rounds = settings.rounds_without_noise(POLYA_GAMMA)
-    return rounds or regression.build(records, structure, settings, form)
+    return rounds
 
 
 def _estimating(structure: Structure) -> Estimating:
@@ -142,8 +130,8 @@ MODEL_CLASSES = (
         build_regression,
         regression_roles,
         _regression_algorithm,
-        forms=("residual",),
-        options=("feature_bound", "tau0", "kappa"),
+        forms=(),
+        options=("tau0", "kappa"),
         near=is_near_regression,
     ),
     ModelClass(

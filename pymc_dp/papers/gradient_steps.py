@@ -270,6 +270,16 @@ def from_pymc(obj_optimizer: Callable[..., Any]) -> Optimizer:
     return Optimizer(init, step)
 
 
+def mean_field(records: Records, prior: Prior, options: AdviOptions) -> Method:
+    """Take the steps of a mean-field family, for `dp_advi`."""
+    return by_steps(MEAN_FIELD, records, prior, options)
+
+
+def full_rank(records: Records, prior: Prior, options: AdviOptions) -> Method:
+    """Take the steps of a full covariance, for `dp_fullrank_advi`."""
+    return by_steps(FULL_RANK, records, prior, options)
+
+
 # --- a step, and the posterior -----------------------------------------------------------------
 
 

@@ -39,7 +39,7 @@ LITERAL = {"form": "algorithm3", "num_records": checks.ROWS, "sampling": "poisso
 LITERAL |= {"sample_rate": 1.0, "clip_norm": 0.05}
 # methods' own updates where rounds are the default, and the letter of the papers
 FORMS = {
-    ("vips", "logistic"): {"form": "residual"},
+    ("vips", "logistic"): {"form": "absolute"},
     ("vips", "mixture"): {"noise_aware": False},
     ("dp_sep", "log_linear"): {"form": "damped"},
     ("dp_sep", "mixture"): {"form": "damped"},

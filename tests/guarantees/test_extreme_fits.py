@@ -39,7 +39,7 @@ METHODS = {
     "vips": ["mixture", "topics", "belief_net"],
     "dp_sep": ["network"],
 }
-OWN_UPDATES = [{}, {"method": "vips", "form": "residual"}, {"method": "dp_sep", "form": "damped"}]
+OWN_UPDATES = [{}, {"method": "vips", "form": "absolute"}, {"method": "dp_sep", "form": "damped"}]
 SETTINGS = {"delta": 1e-5, "noise_multiplier": 4.0, "sampling": "full", "num_records": ROWS}
 
 

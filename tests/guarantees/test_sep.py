@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pymc_dp.errors import ReleaseError
-from pymc_dp.methods.linear import quadratic
+from pymc_dp.papers import regression
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.query import Noisy
@@ -142,9 +142,7 @@ def moved(build, by, **settings):
             query = method.query(state, rng=rng)
             value = rng.normal(2.0, 1.0, method.size) + offset
             state = compiled.update(state, query, Noisy(value, NOISE * CLIP_NORM, RATE))
-        # Algorithm 3 keeps lambda as one vector, which begins with the scores
-        sites = state.sums.value if hasattr(state, "sums") else state.sites
-        return np.ravel(sites.score if hasattr(sites, "score") else sites[:2])
+        return np.ravel(state.sums.value.score)
 
     [release] = found.plan.releases
     assert (release.noise_multiplier, release.clip_norm) == (NOISE, CLIP_NORM)
@@ -170,8 +168,8 @@ def test_noise_on_the_sites_of_algorithm_3_is_the_papers():
 
 
 def test_a_norm_without_the_precisions_is_caught(monkeypatch):
-    found, part_norms = toy(vips_toys.log_link), quadratic.part_norms
-    monkeypatch.setattr(quadratic, "part_norms", lambda *args: part_norms(*args)[::2])
+    found, part_norms = toy(vips_toys.log_link), regression.part_norms
+    monkeypatch.setattr(regression, "part_norms", lambda *args: part_norms(*args)[::2])
     with pytest.raises(AssertionError):
         check_norms(found, found.contexts[1])
     covered = covered_by_sep(vips_toys.log_link, later=1)

@@ -6,7 +6,7 @@ import pytest
 from pytensor.graph.traversal import toposort
 
 from pymc_dp.methods.conjugate import blocks
-from pymc_dp.methods.linear.predictor import features
+from pymc_dp.methods.linear import features
 from pymc_dp.methods.vips import belief_nets
 from pymc_dp.methods.vips.belief_nets import recognise, scores_at_zero
 from pymc_dp.model import constrained

@@ -13,13 +13,11 @@ TITLES = {
 }
 SIZE = (3.2, 3.3)
 STYLES = {
-    "vips": {},
     "paper's form": {"color": COLOURS["vips"], "ls": "--", "mfc": "white"},
     "dp_advi": {},
     "peer": {"marker": "s"},
 }
 LABELS = {
-    "vips": "vips",
     "paper's form": "vips, the paper's form",
     "peer": "objective perturbation",
 }

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xarray as xr
-from scipy.special import erfcx
 
 from pymc_dp.methods.conjugate.blocks import (
     Message,
@@ -46,30 +45,8 @@ from pymc_dp.model.graphs import Tensor
 
 
 def spectral_edge(variance: float | np.ndarray, d: int) -> float:
-    """Largest eigenvalue of symmetric (d, d) noise; ``variance`` is that of `svec`'s entries.
-
-    Off-diagonal entries have half of it, so the semicircle's edge is at sqrt(2 d variance).
-    """
+    """Largest eigenvalue of symmetric (d, d) noise; ``variance`` is that of `svec`'s entries."""
     return float(np.sqrt(2 * d * variance))
-
-
-def without_noise(values: np.ndarray, edge: float, least: float) -> np.ndarray:
-    """Remove the noise's effect on eigenvalues; those that noise hides become ``least``.
-
-    Source: Benaych-Georges and Nadakuditi (2011).
-    """
-    signal = (values + np.sqrt(np.maximum(values**2 - edge**2, 0.0))) / 2
-    return np.where(values > edge, signal, least)
-
-
-def mean_if_positive(estimate: np.ndarray, noise_sd: np.ndarray) -> np.ndarray:
-    """Return the mean of positive numbers that were measured with normal noise.
-
-    >>> mean_if_positive(np.array([100.0, 0.0, -9.0]), np.ones(3)).round(2)
-    array([100.  ,   0.8 ,   0.11])
-    """
-    hazard = (2 / np.pi) ** 0.5 / erfcx(-estimate / noise_sd / 2**0.5)
-    return np.asarray(estimate + noise_sd * hazard)
 
 
 class Spectrum(NamedTuple):
@@ -98,10 +75,7 @@ class Spectrum(NamedTuple):
 
 
 def draws_without_noise(points: np.ndarray, lost: np.ndarray) -> np.ndarray | None:
-    """Shrink draws, (n, d), to a precision that has not ``lost``, (d, d), to noise.
-
-    None where they are too few to say how wide they are.
-    """
+    """Shrink draws, (n, d), to a precision that has not ``lost``, (d, d), to noise."""
     if len(points) <= points.shape[1]:
         return None
     try:
@@ -114,8 +88,6 @@ def draws_without_noise(points: np.ndarray, lost: np.ndarray) -> np.ndarray | No
 
 def shrunk(points: np.ndarray, covariance: np.ndarray, without: np.ndarray) -> np.ndarray | None:
     """Shrink draws of a covariance, (d, d), about their mean to one that is smaller everywhere.
-
-    The covariance of the draws themselves, where they are enough, becomes smaller everywhere.
 
     >>> points = np.random.default_rng(0).normal(size=(1000, 2))
     >>> shrunk(points, np.eye(2), np.diag([1.0, 0.25])).std(axis=0).round(1)
@@ -225,11 +197,7 @@ def number_of(
 
 
 class Average(NamedTuple):
-    """A weighted average A of the means m that a fit passes through.
-
-    Every step forgets a share h of the noise in m and adds fresh noise, so the noise of m and of A
-    is correlated.
-    """
+    """A weighted average A of the means m that a fit passes through."""
 
     mean: np.ndarray  # A
     # of_latest, shared, noise: covariances of the noise: on m, between m and A, and on A; or
@@ -524,10 +492,7 @@ class GaussianPosterior(NamedTuple):
         return prior.point(v) | gammas
 
     def draw_with_noise(self, prior: GaussianPrior, draws: int, rng: np.random.Generator) -> Both:
-        """Draw all latents with the privacy noise on the released sums, and without it.
-
-        Where noise exceeds the prior, the prior decides. Both have the same random numbers.
-        """
+        """Draw all latents with the privacy noise on the released sums, and without it."""
         without = self.draw(prior, draws, copy.deepcopy(rng))
         natural = prior.natural if self.covariance.ndim == 2 else prior.natural_diagonals
         linear, precision = natural(self.gammas)

@@ -86,18 +86,13 @@ class Options:
 
     @property
     def records_in_sums(self) -> int | None:
-        """The declared number of records that a sum over all of them holds; None if not known.
-
-        Of units it is not: a unit of many records may be clipped to less than they add.
-        """
+        """The declared number of records that a sum over all of them holds; None if not known."""
+        # a unit of many records may be clipped to less than they add
         return None if self.of_units else self.num_records
 
     @property
     def rules_out_rounds(self) -> bool:
-        """Whether the caller has set an option that rounds in whitened coordinates do not have.
-
-        Rounds take all records, so batches of a fixed size are such an option, too.
-        """
+        """Whether the caller has set an option that rounds in whitened coordinates do not have."""
         set_by_caller = any(
             getattr(self, name) != each.default
             for name, each in self.keywords().items()
@@ -151,10 +146,7 @@ class BatchOptions(Options):
 
 
 def default_clip_norm(size: int, draws: int = 1) -> float:
-    """Return about the norm of ``draws`` scores whose features have unit scale.
-
-    A clip norm below it biases; one above it only adds noise.
-    """
+    """Return about the norm of ``draws`` scores whose features have unit scale."""
     least, most = DEFAULTS.clip_norm_range
     return min(max(least, DEFAULTS.clip_norm * float(size**0.5)), most) * float(draws**0.5)
 

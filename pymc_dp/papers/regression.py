@@ -235,11 +235,7 @@ def scales_of(context: Context) -> Sums:
 
 
 def part_norms(part: Moments, scales: Sums) -> list[np.ndarray]:
-    """Norms of a record's score and curvature, and its two noise statistics.
-
-    Those of records beyond `LONGEST_ROW` are infinite: their weights would be so small that
-    rounding doubles them, and sums longer than these norms.
-    """
+    """Norms of a record's score and curvature, and its two noise statistics."""
     lengths, weight = row_norms(part.score_row), np.abs(part.weight)
     if part.design.shape[1] == 1:  # the score's row is that of the design
         lengths = np.where(lengths > LONGEST_ROW, np.inf, lengths)
@@ -345,11 +341,7 @@ def likelihood_of_psi(records: Records, predictor: Predictor, backend: str) -> A
 
 
 def quadrature(along: Along, batch: Batch, mean: np.ndarray, variance: np.ndarray) -> LogZ:
-    """Gauss-Hermite quadrature around the mode of each record's tilted density.
-
-    Moments of u = (psi - mu) / s and derivatives of the likelihood are equivalent. Moments are
-    more accurate where the cavity is wide, and undefined where it has no width.
-    """
+    """Gauss-Hermite quadrature around the mode of each record's tilted density."""
     scale = np.sqrt(variance)
     mode, width = _laplace(along, batch, mean, scale)
     x, weights = np.polynomial.hermite.hermgauss(DEFAULTS.nodes)

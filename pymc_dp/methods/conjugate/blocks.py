@@ -279,10 +279,7 @@ def at_point(
 def at_few_points(
     records: Records, outputs: Sequence[AnyVariable], further: Sequence[AnyVariable] = ()
 ) -> AtPoint:
-    """Return what `at_point` does for one record; rewritten only where it is not finite as written.
-
-    Rounding differs: it is for decisions, not for numbers that a fit computes with.
-    """
+    """Return what `at_point` does for one record, for decisions: rewritten only if not finite."""
     compiled = cache(lambda: at_point(records, records.single, outputs, further))
     leaves, latents = records.single.inputs, records.latents
     fn = as_written([*further, *leaves.values(), *latents.values()], outputs)
@@ -311,11 +308,7 @@ def ones(records: Records) -> Point:
 
 
 def probe_rows(records: Records, rng: np.random.Generator, whole: Sequence[int]) -> Batch:
-    """Draw one row for each entry of ``whole``, which is the value of all its whole numbers.
-
-    So a count never exceeds its trials; real numbers lie between 0 and 1, which most likelihoods
-    allow.
-    """
+    """Draw one row for each entry of ``whole``, which is the value of all its whole numbers."""
 
     def values(name: str) -> np.ndarray:
         shape = [len(whole) if length is None else length for length in records.shapes[name]]

@@ -298,11 +298,7 @@ class NoisyBlock(NamedTuple):
 
 
 def within_bounds(family: ExponentialFamily, likelihood: Natural, variances: Natural) -> Natural:
-    """Raise natural parameters of the likelihood to their lower bounds.
-
-    A precision or a rate below the standard deviation of its noise is raised to that: at 0 its
-    block would have an infinite variance.
-    """
+    """Raise natural parameters of the likelihood to their lower bounds."""
     return tuple(
         np.maximum(part, bound + raised * variance**0.5)
         for part, variance, bound, raised in zip(

@@ -288,11 +288,7 @@ def sites_of(
 def basis_of(
     covariance: np.ndarray, curvature: np.ndarray, root: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Diagonalise V and H together: F with F F' = V, the cavity's covariance, a share, and a map.
-
-    Where a record certainly belongs to the component, V becomes F diag(share) F'. The map brings
-    precisions and scores to a record's units.
-    """
+    """Diagonalise V and H together: F with F F' = V, shares, and a map to a record's units."""
     lower = np.linalg.cholesky(covariance)
     values, vectors = np.linalg.eigh(np.swapaxes(lower, -1, -2) @ curvature @ lower)
     factor = lower @ vectors

@@ -309,11 +309,7 @@ def _begin(fit: _Fit, mean: np.ndarray) -> State:
 def contribution(
     records: Records, network: Network, bounded: BoundedLayout, backend: str
 ) -> RowContribution:
-    """Contribute sites of weights and of the noise, and a one; the context is a `Context`.
-
-    Each part is shortened to a norm of its own, so that a record whose score is long still
-    informs the noise precision; together they stay below the clip norm.
-    """
+    """Contribute sites of weights and of the noise, and a one; the context is a `Context`."""
     compute, (layout, bounds) = derivatives(records, network, backend), bounded
     known = network.output.precision is None
 
@@ -376,10 +372,7 @@ def at_zero(network: Network, graphs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def sites_of(at: Derivatives, context: Context, known: bool) -> Sites:
-    """Match moments, divide by the cavity, and bring sites to units of the noise's precision.
-
-    A variance that a record would make larger stays, as v_new <= v.
-    """
+    """Match moments, divide by the cavity, and bring sites to units of the noise's precision."""
     curvature = np.maximum(at.in_mean**2 - 2 * at.in_variance, 0.0)
     share = np.maximum(1 - context.variance * curvature, DEFAULTS.least_tilted)
     noise = np.zeros((len(at.error), 2)) if known else noise_sites(at, context)
@@ -410,14 +403,7 @@ def noise_sites(at: Derivatives, context: Context) -> np.ndarray:
 
 
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
-    """Average the sites, update the Gammas, and move the mean along the averaged scores.
-
-    An average of memory 1 / b and steps of length h are stable along a direction whose curvature,
-    in the metric, is below (4 / b - 2) / h. Where the trust region shortens a step, they are not:
-    the average then holds scores that no step has followed, drives the mean past the mode, and
-    whether and when the swing ends hangs on the last bit of a sum. So what is averaged on is the
-    score of the step that was made: anti-windup by back-calculation (Astrom and Hagglund 2006).
-    """
+    """Average the sites, update the Gammas, and move the mean along the averaged scores."""
     t, prior = state.t, fit.network.prior
     latest = read(noisy, fit.bounded.layout, query.context.precision)
     sums = _averaged(fit, state, latest)

@@ -236,10 +236,7 @@ def _predictor(records: Records, latent: str) -> Predictor:
 def _roles(
     records: Records, predictor: Predictor, latent: LatentPrior
 ) -> tuple[str, bool, str | None]:
-    """Identify loadings and intercept by the slopes of u'psi, for a random u, at random latents.
-
-    They are u z' in W and u in c: what is so for a random u is so for all.
-    """
+    """Identify loadings and intercept by the slopes of u'psi, for a random u, at random latents."""
     z, u, slopes = _slopes(records, predictor, latent)
     along, across = u[:, None] * z[:, None, :], z[:, :, None] * u
     loaded = {name: [_same(slope, x) for x in (along, across)] for name, slope in slopes.items()}

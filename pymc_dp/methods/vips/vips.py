@@ -94,11 +94,7 @@ def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
 def build_regression(
     records: Records, structure: Structure, settings: Settings
 ) -> OnRealLine | None:
-    """Build rounds for linear predictors; None where an option asks for the paper's updates.
-
-    Without noise, too, rounds find the solution where outcomes are yes or no, as the paper's
-    updates do: these are slower, and report a covariance that is too narrow.
-    """
+    """Build rounds for linear predictors; None where an option asks for the paper's updates."""
     rounds = settings.rounds_from(estimating=_estimating(structure))
     if rounds is None and _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON:
         rounds = settings.rounds_without_noise(POLYA_GAMMA)

@@ -230,13 +230,6 @@ class Average(NamedTuple):
         return type(self)(self.mean + weight * (mean - self.mean), of_latest, shared, noise)
 
 
-class Cavity(NamedTuple):
-    """Mean (d,) and covariance (d, d), or the diagonal of one, shape (d,)."""
-
-    mean: np.ndarray
-    covariance: np.ndarray
-
-
 def site_share(number: float) -> float:
     """Return 1 / N for a noisy number of records N; at least half of the sites stay."""
     return 1 / max(number, 2.0)
@@ -244,7 +237,7 @@ def site_share(number: float) -> float:
 
 def cavity(
     linear: np.ndarray, precision: np.ndarray, sites: np.ndarray, mean: np.ndarray, number: float
-) -> Cavity:
+) -> tuple[np.ndarray, np.ndarray]:
     """Divide a posterior of mean (d,) by one of its sites; diagonals may stand for matrices.
 
     ``linear`` (d,) and ``precision`` (d, d) are natural parameters of the prior, and ``sites`` is
@@ -252,14 +245,14 @@ def cavity(
 
     >>> linear, unit, mean = np.zeros(1), np.ones((1, 1)), np.array([0.9])
     >>> cavity(linear, unit, 9 * unit, mean, number=9.0)  # all sites have mean 1
-    Cavity(mean=array([0.88888889]), covariance=array([[0.11111111]]))
+    (array([0.88888889]), array([[0.11111111]]))
     """
     share = site_share(number)
     if precision.ndim == 1:
         variance = 1 / (precision + (1 - share) * sites)
-        return Cavity(mean + share * variance * (linear - precision * mean), variance)
+        return mean + share * variance * (linear - precision * mean), variance
     covariance = np.linalg.inv(precision + (1 - share) * sites)
-    return Cavity(mean + share * covariance @ (linear - precision @ mean), covariance)
+    return mean + share * covariance @ (linear - precision @ mean), covariance
 
 
 def within_trust_region(move: np.ndarray, precision: np.ndarray, radius: float) -> np.ndarray:

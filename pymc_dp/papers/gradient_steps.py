@@ -270,14 +270,8 @@ def from_pymc(obj_optimizer: Callable[..., Any]) -> Optimizer:
     return Optimizer(init, step)
 
 
-def mean_field(records: Records, prior: Prior, options: AdviOptions) -> Method:
-    """Take the steps of a mean-field family, for `dp_advi`."""
-    return by_steps(MEAN_FIELD, records, prior, options)
-
-
-def full_rank(records: Records, prior: Prior, options: AdviOptions) -> Method:
-    """Take the steps of a full covariance, for `dp_fullrank_advi`."""
-    return by_steps(FULL_RANK, records, prior, options)
+# of `dp_advi`, and of `dp_fullrank_advi`
+mean_field, full_rank = partial(by_steps, MEAN_FIELD), partial(by_steps, FULL_RANK)
 
 
 # --- a step, and the posterior -----------------------------------------------------------------

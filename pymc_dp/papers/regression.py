@@ -538,18 +538,9 @@ def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
 # --- the papers' forms -------------------------------------------------------------------------
 
 
-def absolute(records: Records, structure: Structure, settings: VipsSettings) -> Method:
+def _vips(title: str, records: Records, structure: Structure, settings: VipsSettings) -> Method:
     """Build VIPS: variational Bayes, by Pólya-Gamma variables for logistic outcomes."""
-    return _vips(records, structure, settings, "absolute")
-
-
-def paper(records: Records, structure: Structure, settings: VipsSettings) -> Method:
-    """Build the same with the paper's ratio of noise between the two statistics."""
-    return _vips(records, structure, settings, "the paper's, for reproduction")
-
-
-def _vips(records: Records, structure: Structure, settings: VipsSettings, title: str) -> Method:
-    layout, clip_norm = typical(records, structure, settings.clip_norm)
+    release, layout = typical(records, structure, settings)
     if title != "absolute":
         layout = layout.with_scales(curvature=DEFAULTS.ratio)
     form = Form(
@@ -560,24 +551,30 @@ def _vips(records: Records, structure: Structure, settings: VipsSettings, title:
         lambda solved, mean, number: (mean, solved.covariance),
         layout,
     )
-    count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
-    release = settings.release_spec(count, clip_norm)
     return build(records, structure, form, release, settings.records_in_sums)
 
 
-def typical(records: Records, structure: Structure, given: float | None) -> tuple[Layout, float]:
-    """Lay out a vector for features of unit scale, or a given clip norm; return the norm, too."""
+# the second has the paper's ratio of noise between the two statistics
+absolute, paper = partial(_vips, "absolute"), partial(_vips, "the paper's, for reproduction")
+
+
+def typical(
+    records: Records, structure: Structure, settings: VipsSettings | SepSettings
+) -> tuple[ReleaseSpec, Layout]:
+    """Clip to the norm of features of unit scale, by probe rows, and scale vectors to it."""
     predictors, prior = structure
     rows = probe_rows(records, np.random.default_rng(0), [1])
     probes = features(records, predictors, "python")(rows)
     omega = max(*(float(np.nanmax(part.curvature)) for part in probes), 1e-12)
-    length = (omega * max(prior.d, 1)) ** 0.5  # of a score
-    clip_norm = float(np.clip(DEFAULTS.clip_norm * length, *DEFAULTS.clip_norm_range))
-    if given is not None and math.isfinite(given):
-        clip_norm, length = given, given / DEFAULTS.clip_norm
-    number = DEFAULTS.count_share * clip_norm
+    norm = DEFAULTS.clip_norm * (omega * max(prior.d, 1)) ** 0.5
+    norm = float(np.clip(norm, *DEFAULTS.clip_norm_range))
+    count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
+    release = settings.release_spec(count, norm)
+    if math.isfinite(release.clip_norm):
+        norm = release.clip_norm
     layout = layout_of(len(predictors), prior.d)
-    return layout.with_scales(curvature=1 / length, number=number), clip_norm
+    scales = {"curvature": DEFAULTS.clip_norm / norm, "number": DEFAULTS.count_share * norm}
+    return release, layout.with_scales(**scales)
 
 
 def cavity_of(solved: Solved, mean: np.ndarray, number: float) -> tuple[np.ndarray, np.ndarray]:
@@ -588,10 +585,8 @@ def cavity_of(solved: Solved, mean: np.ndarray, number: float) -> tuple[np.ndarr
 
 def damped(records: Records, structure: Structure, settings: SepSettings) -> Method:
     """Build stochastic expectation propagation: damped averages of sums of sites."""
-    layout, clip_norm = typical(records, structure, settings.clip_norm)
+    release, layout = typical(records, structure, settings)
     form = Form("damped", EXPECTATION_PROPAGATION, sites, settings.rate, cavity_of, layout)
-    count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
-    release = settings.release_spec(count, clip_norm)
     return build(records, structure, form, release, settings.records_in_sums)
 
 

@@ -330,10 +330,10 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     move = wanted - state.mean
     mean = state.mean + within_trust_region(move, np.diag(solved.precision), DEFAULTS.trust_radius)
     fresh = solved.covariance @ fit.expand(sd**2 * identities) @ solved.covariance
-    without = cavity(solved.linear, solved.precision, precision, mean, number)
+    centre, covariance = cavity(solved.linear, solved.precision, precision, mean, number)
     context = Context(
-        without.mean,
-        fit.within(without.covariance),
+        centre,
+        fit.within(covariance),
         fit.concentration((1 - site_share(number)) * sums.value.weights),
         fit.temperature(state.t + 1),
     )

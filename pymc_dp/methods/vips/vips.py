@@ -8,7 +8,6 @@ tried, and the method. Updates of regressions in closed form are those of the pa
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, Estimating
 from pymc_dp.methods.linear import (
@@ -25,7 +24,6 @@ from pymc_dp.methods.method import (
     TOPICS,
     VARIATIONAL_BAYES,
     Algorithm,
-    Method,
     OnRealLine,
     of_rounds,
 )
@@ -34,15 +32,7 @@ from pymc_dp.methods.options import MethodSpec, ModelClass, build_matching, opti
 from pymc_dp.methods.vips import belief_nets, conjugate, topics
 from pymc_dp.model import Records
 
-
-class Defaults(NamedTuple):
-    """Tuned constants of VIPS; public numbers."""
-
-    # how fast released sums are averaged, where a class of models has no default of its own
-    kappa: float = 0.7
-
-
-DEFAULTS = Defaults()
+KAPPA = 0.7  # where a class of models has no default of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +60,7 @@ class Settings(RoundOptions):
 
     def rate(self, t: int) -> float:
         """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""
-        kappa = DEFAULTS.kappa if self.kappa is None else self.kappa
+        kappa = KAPPA if self.kappa is None else self.kappa
         return min(1.0, float((self.tau0 + t) ** -kappa))
 
 
@@ -166,25 +156,15 @@ MODEL_CLASSES = (
 )
 
 
-def build(
-    classes: tuple[ModelClass, ...], records: Records, options: Settings
-) -> Method | OnRealLine:
-    """Build VIPS for one model.
+def vips(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
+    """Return the method for models of these classes.
 
     **Privacy.** Every release is one clipped sum of the records' vectors. Latents of single
     records are optimised behind the wall and never released.
     """
-    built = build_matching("vips", classes, records, options)
-    if isinstance(built, OnRealLine):
-        return built
-    return built._replace(defaults=(*built.defaults, DEFAULTS))
-
-
-def vips(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
-    """Return the method for models of these classes."""
     return MethodSpec(
         name="vips",
-        build=partial(build, classes),
+        build=partial(build_matching, "vips", classes),
         options=Settings,
         fits="conjugate models, regressions, mixtures, topics, belief nets",
         by=f"yes-no regressions: {POLYA_GAMMA_NEWTON}; others and mixtures: as dp_advi; "

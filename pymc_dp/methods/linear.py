@@ -313,7 +313,7 @@ def pg_weight(c: np.ndarray) -> np.ndarray:
     return np.asarray(2 * np.tanh(c / 2) / c)
 
 
-class Expansion(NamedTuple):
+class Features(NamedTuple):
     """The likelihood of records where all Gaussian latents are 0, or its graphs."""
 
     offset: Any  # psi
@@ -325,38 +325,27 @@ class Expansion(NamedTuple):
     # none
     shape: Any
     energy: Any
-
-
-class Features(NamedTuple):
-    """Features of records for one predictor; none depends on the latents."""
-
-    design: np.ndarray  # derivatives of psi with respect to the Gaussian latents
-    # as in `Expansion`
-    offset: np.ndarray
-    slope: np.ndarray
-    curvature: np.ndarray
-    shape: np.ndarray
-    energy: np.ndarray
+    design: Any = None  # derivatives of psi with respect to the Gaussian latents
 
 
 def features(
     records: Records, predictors: tuple[Predictor, ...], backend: str
 ) -> Callable[[Batch], list[Features]]:
     """Compile the features of a batch, one value for each predictor."""
-    parts = [(design_graph(records, p), *expansion_graphs(records, p)) for p in predictors]
+    parts = [(design_graph(records, p), *expansion_graphs(records, p)[:-1]) for p in predictors]
     evaluate = where_zero(records, [graph for part in parts for graph in part], backend)
     many = len(Features._fields)
 
     def compute(batch: Batch) -> list[Features]:
         values = batched(evaluate(batch), many)
-        return [Features(design, *_by_entry(rest)) for design, *rest in values]
+        return [_by_entry(rest)._replace(design=design) for design, *rest in values]
 
     return compute
 
 
-def expansion(records: Records, predictor: Predictor, backend: str) -> Callable[[Batch], Expansion]:
+def expansion(records: Records, predictor: Predictor, backend: str) -> Callable[[Batch], Features]:
     """Compile the expansion of a batch's likelihoods."""
-    evaluate = where_zero(records, expansion_graphs(records, predictor), backend)
+    evaluate = where_zero(records, expansion_graphs(records, predictor)[:-1], backend)
     return lambda batch: _by_entry(evaluate(batch))
 
 
@@ -370,11 +359,11 @@ def where_zero(
     return lambda batch: evaluate(batch, point)
 
 
-def _by_entry(values: Sequence[np.ndarray]) -> Expansion:
+def _by_entry(values: Sequence[np.ndarray]) -> Features:
     """Bring offset, slope and curvature to shape (rows, J)."""
     *by_entry, shape, energy = values
     offset, slope, curvature = (x.reshape(len(shape), -1) for x in by_entry)
-    return Expansion(offset, slope, curvature, shape, energy)
+    return Features(offset, slope, curvature, shape, energy)
 
 
 def design_graph(records: Records, predictor: Predictor) -> Tensor:
@@ -385,7 +374,7 @@ def design_graph(records: Records, predictor: Predictor) -> Tensor:
     return pt.stack([flat_gradient((predictor.psi * one).sum(), gaussian) for one in entries])
 
 
-def expansion_graphs(records: Records, predictor: Predictor) -> Expansion:
+def expansion_graphs(records: Records, predictor: Predictor) -> Features:
     """Return the graphs of one record's expansion; none depends on the latents."""
     log_likelihood, precision = predictor.log_likelihood, predictor.precision
     derivatives: tuple[Tensor, ...] = two_derivatives(log_likelihood, predictor.cut)
@@ -398,7 +387,7 @@ def expansion_graphs(records: Records, predictor: Predictor) -> Expansion:
     shape, rate = (pt.switch(pt.isinf(log_likelihood), np.nan, x.sum()) for x in statistics)
     graphs = [predictor.psi, slope, -minus_curvature, shape, rate]
     zeros = {predictor.cut: predictor.psi.zeros_like()}
-    return Expansion(*clone_replace(graphs, zeros, rebuild_strict=False))
+    return Features(*clone_replace(graphs, zeros, rebuild_strict=False))
 
 
 # --- rounds ------------------------------------------------------------------------------------

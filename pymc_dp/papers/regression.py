@@ -191,7 +191,7 @@ def contribution(
         return [moments(batch, *each, context) for each in parts]
 
     def norms(parts: list[Moments], context: Context) -> np.ndarray:
-        scales = scales_of(context)
+        scales = Sums(*[context.layout.parts[name].scale for name in Sums._fields])
         return joint_norms(
             *[norm for part in parts for norm in part_norms(part, scales)], scales.number
         )
@@ -227,11 +227,6 @@ def moments(
         score_row = np.einsum("njd,nj->nd", part.design, score)
         score_factor = np.ones(count)
     return Moments(score_row, score_factor, part.design, weight, part.shape, energy)
-
-
-def scales_of(context: Context) -> Sums:
-    """Return the scale of each part of a record's vector."""
-    return Sums(*[context.layout.parts[name].scale for name in Sums._fields])
 
 
 def part_norms(part: Moments, scales: Sums) -> list[np.ndarray]:

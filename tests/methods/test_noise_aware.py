@@ -491,7 +491,6 @@ SLOW = pytest.mark.slow
     ("build", "method"),
     [
         (linear, "vips"),
-        (logistic, "vips"),
         (linear, "dp_sep"),
         pytest.param(logistic, "dp_sep", marks=SLOW),
     ],

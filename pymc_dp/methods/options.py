@@ -284,7 +284,8 @@ def _refuse_unread(
     forms = [*model_class.forms, *model_class.of_papers]
     if form not in (None, *forms):
         raise ValueError(
-            f"form={form!r} is not for {model_class.title}: use one of {forms}, or leave it out."
+            f"form={form!r} is not for {model_class.title}: "
+            f"{f'use one of {forms}, or ' if forms else ''}leave it out."
         )
     fields = options.keywords()
     for name in {name for other in classes for name in other.options} - {*model_class.options}:

@@ -409,7 +409,7 @@ def build(records: Records, structure: BeliefNet, settings: "Settings") -> Metho
         noise_aware=beside(plain, wide),
         describe=partial(_describe, records, structure),
         trace=lambda state: {"noise_of_psi": ((), state.noise_of_psi)},
-        settings={"form": "residual"},
+        settings={},
         algorithms=(BELIEF_NETS,),
         doubts=lambda state: _too_narrow(structure) if settings.noisy else (),
         defaults=(DEFAULTS,),

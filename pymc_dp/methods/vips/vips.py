@@ -148,7 +148,7 @@ MODEL_CLASSES = (
         belief_nets.build,
         belief_nets.roles,
         lambda records, structure: BELIEF_NETS,
-        forms=("residual",),
+        forms=(),
         options=("iterations",),
         near=belief_nets.is_near,
         better=lambda records, structure: NEVER_RELEASED,

@@ -89,7 +89,6 @@ DEFAULTS = Defaults()
 
 TRIALS = 3  # probe records at which the bilinear form is tried
 ARRAYS = 6  # arrays of length J and of length K + 1 of a record
-STACK = 2**23  # numbers in one stack of matrices that are solved together: 64 MB
 Posterior = dict[str, Natural]
 
 
@@ -404,7 +403,9 @@ def build(records: Records, structure: BeliefNet, settings: "Settings") -> Metho
         releases=(_release(structure, settings),),
         compile=compile_parts,
         init=partial(start, records, structure),
-        query=lambda state, rng: Query("statistics", context_of(structure, state.posterior)),
+        query=lambda state, rng: Query(
+            "statistics", context_at(structure, _moments(structure, state.posterior))
+        ),
         posterior=plain,
         noise_aware=beside(plain, wide),
         describe=partial(_describe, records, structure),
@@ -452,9 +453,8 @@ def start(records: Records, structure: BeliefNet, rng: np.random.Generator) -> S
     return State(0, np.eye(n), posterior, np.zeros(n), 0.0)
 
 
-def context_of(structure: BeliefNet, posterior: Posterior) -> Context:
-    """Make the context of a batch from a posterior."""
-    return context_at(structure, {n: NORMAL.moments(posterior[n]) for n in structure.moved})
+def _moments(structure: BeliefNet, posterior: Posterior) -> dict[str, Natural]:
+    return {name: NORMAL.moments(posterior[name]) for name in structure.moved}
 
 
 def context_at(structure: BeliefNet, moments: Mapping[str, Natural]) -> Context:
@@ -643,8 +643,7 @@ def _step(
     """
     messages = {name: structure.prior.message(name, posterior) for name in structure.moved}
     linear, alpha = side_by_side(structure, messages)
-    moments = {name: NORMAL.moments(posterior[name]) for name in structure.moved}
-    mean, _ = side_by_side(structure, moments)
+    mean, _ = side_by_side(structure, _moments(structure, posterior))
     slope = sums.score / curvature.share + linear - alpha * mean
     n = mean.shape[1] if structure.intercept else mean.shape[1] - 1
     shared = curvature.corrected[:n, :n]
@@ -663,14 +662,8 @@ def solve_rows(
     """
     if np.ptp(weights) == 0 and not np.ptp(alphas, axis=0).any():
         return np.linalg.solve(weights[0] * shared + np.diag(alphas[0]), slopes.T).T
-    solved = []
-    size = max(1, STACK // shared.size)
-    for start in range(0, len(weights), size):
-        part = slice(start, start + size)
-        stack = weights[part, None, None] * shared
-        stack[:, *np.diag_indices(len(shared))] += alphas[part]
-        solved.append(np.linalg.solve(stack, slopes[part, :, None])[..., 0])
-    return np.concatenate(solved)
+    rows = zip(weights, alphas, slopes, strict=True)
+    return np.stack([np.linalg.solve(w * shared + np.diag(a), g) for w, a, g in rows])
 
 
 def noise_spread(shared: np.ndarray, weights: np.ndarray, alphas: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from .driver.fit import fit
 from .errors import NotSeparableError, PosteriorWarning, PrivacyWarning, ReleaseError
 from .filing import privacy_report
 from .ledger.ledger import Ledger
-from .methods.sep.sep import sep_kl_bound
+from .papers.kl_bound import sep_kl_bound
 from .plots import plot_noise, plot_ppc, plot_privacy
 from .postprocess.effect import effect
 from .postprocess.predict import predict

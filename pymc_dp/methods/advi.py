@@ -1,6 +1,6 @@
 """dp_advi and dp_fullrank_advi: rounds in whitened coordinates, for any model.
 
-Options of gradient steps put the steps of private ADVI (`pymc_dp.methods.papers`) before them. The
+Options of gradient steps put the steps of private ADVI (`pymc_dp.papers`) before them. The
 options of both methods stand first, then what is built from them.
 """
 

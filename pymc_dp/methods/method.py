@@ -78,14 +78,9 @@ VARIATIONAL_BAYES = Algorithm(
     "stochastic variational Bayes on noisy expected sufficient statistics", "Park et al. 2020"
 )
 
-VARIATIONAL_NEWTON = Algorithm(
-    "Newton steps on noisy expected sufficient statistics of residuals",
+BELIEF_NETS = Algorithm(
+    "damped steps of variational Bayes on noisy expected sufficient statistics",
     "pymc_dp, after Park et al. 2020",
-)
-
-FACTORS = Algorithm(
-    "variational Bayes with parameter expansion on noisy expected sufficient statistics",
-    "pymc_dp, after Park et al. 2020 and Liu et al. 1998",
 )
 
 TOPICS = Algorithm(

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xarray as xr
-from scipy.special import erfcx
 
 from pymc_dp.methods.conjugate.blocks import (
     Message,
@@ -20,6 +19,7 @@ from pymc_dp.methods.conjugate.blocks import (
     Rule,
     at_points,
     average,
+    converged,
     families_of,
     gaussian_latents,
     is_variance,
@@ -45,30 +45,8 @@ from pymc_dp.model.graphs import Tensor
 
 
 def spectral_edge(variance: float | np.ndarray, d: int) -> float:
-    """Largest eigenvalue of symmetric (d, d) noise; ``variance`` is that of `svec`'s entries.
-
-    Off-diagonal entries have half of it, so the semicircle's edge is at sqrt(2 d variance).
-    """
+    """Largest eigenvalue of symmetric (d, d) noise; ``variance`` is that of `svec`'s entries."""
     return float(np.sqrt(2 * d * variance))
-
-
-def without_noise(values: np.ndarray, edge: float, least: float) -> np.ndarray:
-    """Remove the noise's effect on eigenvalues; those that noise hides become ``least``.
-
-    Source: Benaych-Georges and Nadakuditi (2011).
-    """
-    signal = (values + np.sqrt(np.maximum(values**2 - edge**2, 0.0))) / 2
-    return np.where(values > edge, signal, least)
-
-
-def mean_if_positive(estimate: np.ndarray, noise_sd: np.ndarray) -> np.ndarray:
-    """Return the mean of positive numbers that were measured with normal noise.
-
-    >>> mean_if_positive(np.array([100.0, 0.0, -9.0]), np.ones(3)).round(2)
-    array([100.  ,   0.8 ,   0.11])
-    """
-    hazard = (2 / np.pi) ** 0.5 / erfcx(-estimate / noise_sd / 2**0.5)
-    return np.asarray(estimate + noise_sd * hazard)
 
 
 class Spectrum(NamedTuple):
@@ -97,10 +75,7 @@ class Spectrum(NamedTuple):
 
 
 def draws_without_noise(points: np.ndarray, lost: np.ndarray) -> np.ndarray | None:
-    """Shrink draws, (n, d), to a precision that has not ``lost``, (d, d), to noise.
-
-    None where they are too few to say how wide they are.
-    """
+    """Shrink draws, (n, d), to a precision that has not ``lost``, (d, d), to noise."""
     if len(points) <= points.shape[1]:
         return None
     try:
@@ -113,8 +88,6 @@ def draws_without_noise(points: np.ndarray, lost: np.ndarray) -> np.ndarray | No
 
 def shrunk(points: np.ndarray, covariance: np.ndarray, without: np.ndarray) -> np.ndarray | None:
     """Shrink draws of a covariance, (d, d), about their mean to one that is smaller everywhere.
-
-    The covariance of the draws themselves, where they are enough, becomes smaller everywhere.
 
     >>> points = np.random.default_rng(0).normal(size=(1000, 2))
     >>> shrunk(points, np.eye(2), np.diag([1.0, 0.25])).std(axis=0).round(1)
@@ -224,11 +197,7 @@ def number_of(
 
 
 class Average(NamedTuple):
-    """A weighted average A of the means m that a fit passes through.
-
-    Every step forgets a share h of the noise in m and adds fresh noise, so the noise of m and of A
-    is correlated.
-    """
+    """A weighted average A of the means m that a fit passes through."""
 
     mean: np.ndarray  # A
     # of_latest, shared, noise: covariances of the noise: on m, between m and A, and on A; or
@@ -261,13 +230,6 @@ class Average(NamedTuple):
         return type(self)(self.mean + weight * (mean - self.mean), of_latest, shared, noise)
 
 
-class Cavity(NamedTuple):
-    """Mean (d,) and covariance (d, d), or the diagonal of one, shape (d,)."""
-
-    mean: np.ndarray
-    covariance: np.ndarray
-
-
 def site_share(number: float) -> float:
     """Return 1 / N for a noisy number of records N; at least half of the sites stay."""
     return 1 / max(number, 2.0)
@@ -275,7 +237,7 @@ def site_share(number: float) -> float:
 
 def cavity(
     linear: np.ndarray, precision: np.ndarray, sites: np.ndarray, mean: np.ndarray, number: float
-) -> Cavity:
+) -> tuple[np.ndarray, np.ndarray]:
     """Divide a posterior of mean (d,) by one of its sites; diagonals may stand for matrices.
 
     ``linear`` (d,) and ``precision`` (d, d) are natural parameters of the prior, and ``sites`` is
@@ -283,14 +245,14 @@ def cavity(
 
     >>> linear, unit, mean = np.zeros(1), np.ones((1, 1)), np.array([0.9])
     >>> cavity(linear, unit, 9 * unit, mean, number=9.0)  # all sites have mean 1
-    Cavity(mean=array([0.88888889]), covariance=array([[0.11111111]]))
+    (array([0.88888889]), array([[0.11111111]]))
     """
     share = site_share(number)
     if precision.ndim == 1:
         variance = 1 / (precision + (1 - share) * sites)
-        return Cavity(mean + share * variance * (linear - precision * mean), variance)
+        return mean + share * variance * (linear - precision * mean), variance
     covariance = np.linalg.inv(precision + (1 - share) * sites)
-    return Cavity(mean + share * covariance @ (linear - precision @ mean), covariance)
+    return mean + share * covariance @ (linear - precision @ mean), covariance
 
 
 def within_trust_region(move: np.ndarray, precision: np.ndarray, radius: float) -> np.ndarray:
@@ -458,6 +420,46 @@ def check_independent(prior: GaussianPrior) -> None:
         raise NotConjugateError(f"the priors of {names} are not independent")
 
 
+ROUNDS = 30  # of updates over precisions and the Gaussian latents; they read no data
+
+
+class Solved(NamedTuple):
+    """The posterior that sums over records imply."""
+
+    # natural parameters of the Gaussian prior at the precisions' expectations: precision times
+    # mean, (d,), and precision, (d, d)
+    linear: np.ndarray
+    precision: np.ndarray
+    covariance: np.ndarray
+    gammas: Gammas
+
+
+def solve(
+    prior: GaussianPrior,
+    curvature: Callable[[Gammas], np.ndarray],
+    mean: np.ndarray,
+    gammas: Gammas,
+    statistics: Mapping[str, Natural] = MappingProxyType({}),
+) -> Solved:
+    """Update precisions and the covariance around a mean in turn, until they converge.
+
+    ``curvature`` is that of the likelihood, (d, d), and ``statistics`` is what it adds to the
+    natural parameters of precisions.
+    """
+    for _ in range(ROUNDS if gammas else 1):
+        linear, precision = prior.natural(gammas)
+        covariance = np.linalg.inv(curvature(gammas) + precision)
+        normal = prior.rule(mean, covariance) if gammas else []
+        before, gammas = gammas, dict(gammas)
+        for name in gammas:
+            added = statistics.get(name, (np.zeros(()),) * 2)
+            both = zip(prior.message(name, gammas, normal), added, strict=True)
+            gammas[name] = tuple(np.asarray(a + b) for a, b in both)
+        if converged(before, gammas):
+            break
+    return Solved(linear, precision, covariance, gammas)
+
+
 # eigenvalues of correlations are at least so large
 LEAST_EIGENVALUE = 1e-12
 
@@ -483,10 +485,7 @@ class GaussianPosterior(NamedTuple):
         return prior.point(v) | gammas
 
     def draw_with_noise(self, prior: GaussianPrior, draws: int, rng: np.random.Generator) -> Both:
-        """Draw all latents with the privacy noise on the released sums, and without it.
-
-        Where noise exceeds the prior, the prior decides. Both have the same random numbers.
-        """
+        """Draw all latents with the privacy noise on the released sums, and without it."""
         without = self.draw(prior, draws, copy.deepcopy(rng))
         natural = prior.natural if self.covariance.ndim == 2 else prior.natural_diagonals
         linear, precision = natural(self.gammas)

@@ -38,10 +38,7 @@ def draw_of_prior(variables: Sequence[AnyVariable], number: int) -> list[np.ndar
 
 @lru_cache(maxsize=4)  # all methods of a model that `explain` tries ask for the same
 def finite_draws(latents: tuple[AnyVariable, ...], number: int) -> np.ndarray | None:
-    """Draw latents so often from their prior, and return what is finite, shape (draws, size).
-
-    None where nothing draws it: a flat prior, or parameters that are 0 by rounding.
-    """
+    """Draw latents so often from their prior, and return what is finite, shape (draws, size)."""
     try:
         drawn = draw_of_prior(latents, number)
     except (NotImplementedError, ValueError, ArithmeticError):
@@ -90,8 +87,6 @@ def prior_curvature(slope: Callable[[np.ndarray], np.ndarray], point: np.ndarray
 def prior_precision(slope: Gradient, point: np.ndarray, least: float | np.ndarray) -> np.ndarray:
     """Return the curvature of the log prior, and ``least``, by latents, for priors without an end.
 
-    Each latent has its own unit in what is made positive definite.
-
     >>> wide = np.array([1e-18, 1.0, 0.0])
     >>> prior_precision(lambda z: -wide * z, np.zeros(3), 1e-24).diagonal()
     array([1.e-18, 1.e+00, 1.e-24])
@@ -115,9 +110,6 @@ def _curvature(slope: Callable[[np.ndarray], np.ndarray], point: bytes) -> np.nd
 
 def _steps(slope: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
     """Return the step of each difference, (d,): short, and one scale long about a kink.
-
-    At the kink of a Laplace prior of scale b the gradient falls by 2 / b at once; over a step of b
-    that is the curvature 1 / b^2, over a short one it would be any number.
 
     >>> _steps(lambda z: np.array([-np.sign(z[0]) / 0.5, -z[1]]), np.array([0.1, 3.0]))
     array([5.e-01, 1.e-04])
@@ -155,10 +147,7 @@ def at_draws(
 def with_identities(
     graphs: Sequence[AnyVariable], point: Mapping[AnyVariable, np.ndarray]
 ) -> list[AnyVariable]:
-    """Compute identity matrices at a point: their sizes are the same at all.
-
-    PyTensor knows nothing of many identity matrices at once, and logs errors where it asks.
-    """
+    """Compute identity matrices at a point: their sizes are the same at all."""
     eyes = [x for x in ancestors(graphs) if x.owner is not None and isinstance(x.owner.op, Eye)]
     if not eyes:
         return list(graphs)

@@ -30,11 +30,7 @@ FindStart = Callable[[], PrivateStart | None]
 
 
 def point_at(records: Records, found: Values) -> np.ndarray:
-    """Return the initial point, shape (d,), with latents where they were found.
-
-    Those under a transform other than that of PyMC's for positive numbers, probabilities or shares
-    stay where they are.
-    """
+    """Return the initial point, shape (d,), with latents where they were found."""
     at = {**found}
     for name, value in found.items():
         for transform in TRANSFORMS:

@@ -22,17 +22,24 @@ pytestmark = [
 ]
 
 # the classes that a method has no update for; all others must fit
-LOCAL = {"topics", "factors"}
-REFUSED = {"dp_ops": LOCAL, "vips": {"log_linear", "network"}, "dp_sep": LOCAL | {"conjugate"}}
+LOCAL = {"topics", "factors", "belief_net"}
+REFUSED = {
+    "dp_advi": {"belief_net"},
+    "dp_fullrank_advi": {"belief_net"},
+    "dp_sgld": {"belief_net"},
+    "dp_ops": LOCAL,
+    "vips": {"log_linear", "network", "factors"},
+    "dp_sep": LOCAL | {"conjugate"},
+}
 # of all other classes vips and dp_sep release scores in rounds, as dp_advi does
-QUICK = {"vips": ["conjugate", "topics", "factors"], "dp_sep": ["network"]}
+QUICK = {"vips": ["conjugate", "topics", "belief_net"], "dp_sep": ["network"]}
 PRIVATE = [name for name, spec in METHODS.items() if spec.private]
 LITERAL = {"form": "algorithm3", "num_records": checks.ROWS, "sampling": "poisson"}
 # batches of everyone, in which a record's move is seen; sites of a wide cavity are short
 LITERAL |= {"sample_rate": 1.0, "clip_norm": 0.05}
 # methods' own updates where rounds are the default, and the letter of the papers
 FORMS = {
-    ("vips", "logistic"): {"form": "residual"},
+    ("vips", "logistic"): {"form": "absolute"},
     ("vips", "mixture"): {"noise_aware": False},
     ("dp_sep", "log_linear"): {"form": "damped"},
     ("dp_sep", "mixture"): {"form": "damped"},

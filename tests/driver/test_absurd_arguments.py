@@ -29,8 +29,8 @@ MANY = {"billion": 10**9, "more than a word": 2**64}
 
 NUMBERS = {
     "dp_advi": ["epsilon", "delta", "noise_multiplier", "clip_norm", "sample_rate"],
-    "vips": ["clip_norm", "sample_rate", "feature_bound", "tau0", "kappa"],
-    "dp_sep": ["clip_norm", "sample_rate", "feature_bound", "step"],
+    "vips": ["clip_norm", "sample_rate", "tau0", "kappa"],
+    "dp_sep": ["clip_norm", "sample_rate", "step"],
     "dp_sgld": ["clip_norm", "sample_rate", "step"],
     "dp_ops": ["loglik_bound"],
 }

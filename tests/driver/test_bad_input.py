@@ -9,7 +9,7 @@ from scipy import sparse
 
 import pymc_dp
 from pymc_dp import PrivacyWarning
-from pymc_dp.methods.papers import gradient_steps
+from pymc_dp.papers import gradient_steps
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.wall import PrivacyWall
 from tests import zoo

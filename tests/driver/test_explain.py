@@ -97,12 +97,11 @@ def test_every_part_of_a_model_gets_its_role(describe, roles):
         assert f"{name}: {explanation.vips.roles[name]}" in str(explanation)
 
 
-@pytest.mark.parametrize(("describe", "block"), [(probit, "`y`"), (local, "`y`")])
-def test_a_model_without_closed_form_updates_gets_the_reasons(describe, block):
-    explanation = explained(describe)
+def test_a_model_without_closed_form_updates_gets_the_reasons():
+    explanation = explained(probit)
     assert not explanation.vips.roles
     assert "does not fit" in explanation.vips.reason
-    assert block in explanation.vips.reason
+    assert "`y`" in explanation.vips.reason
 
 
 def test_what_is_said_of_one_method_is_in_the_singular_and_of_several_in_the_plural():
@@ -131,10 +130,9 @@ def factors():
     pm.Normal("y", z @ w.T, tau=pm.Gamma("tau", 2, 1), observed=rng.normal(size=(40, 5)))
 
 
-def factors_started_at(start):
-    z = pm.Normal("z", shape=(40, 2))
-    w = pm.Normal("w", shape=(5, 2), initval=start)
-    pm.Normal("y", z @ w.T, tau=pm.Gamma("tau", 2, 1), observed=rng.normal(size=(40, 5)))
+def belief_net():
+    z, w = pm.Bernoulli("z", 0.5, shape=(40, 2)), pm.Normal("w", shape=(5, 2))
+    pm.Bernoulli("y", logit_p=z @ w.T, observed=rng.integers(0, 2, size=(40, 5)))
 
 
 @pytest.mark.parametrize(
@@ -149,9 +147,7 @@ def factors_started_at(start):
         (mixture_beside_a_predictor, "vips", "a release before its rounds finds components"),
         (network, "dp_sep", "test errors"),
         (factors, "dp_advi", "integrates `z` out"),
-        (lambda: factors_started_at(np.eye(5, 2)), "dp_advi", "integrates `z` out"),
-        (lambda: factors_started_at(np.eye(5, 2)[:, :1] * [1, 0]), "dp_advi", "integrates `z` out"),
-        (lambda: factors_started_at(np.ones((5, 2))), "vips", "finds loadings that start alike"),
+        (belief_net, "vips", "never releases them"),
         (local, "dp_advi", "integrates `z` out by adaptive Gauss-Hermite quadrature"),
         (probit, "dp_advi", "serve as well"),
         (scale, "dp_advi", "gradients alone"),

@@ -183,7 +183,9 @@ def test_units_are_exact_too_and_cancelling_sums_are_not():
     of_units = model_of("logistic", data, person_id=data["person_id"])
     terms = {"epsilon": 1, "delta": 1e-5, "backend": "python"}
     assert pymc_dp.plan(of_units, unit="person_id", **terms).numerics == "exact"
-    assert pymc_dp.plan(model_of("factors", data), method="vips", **terms).numerics == "idealized"
+    assert (
+        pymc_dp.plan(model_of("belief_net", data), method="vips", **terms).numerics == "idealized"
+    )
 
 
 def vectors_of(rows):

@@ -36,10 +36,10 @@ BUILDS = {**CLASSES, "wide": wide, "weighted": weighted}
 # what is fitted by the same rounds is fitted once; topics by dp_advi take ten seconds
 METHODS = {
     "dp_advi": ["linear", "log_linear", "network", "factors", "wide", "weighted"],
-    "vips": ["mixture", "topics", "factors"],
+    "vips": ["mixture", "topics", "belief_net"],
     "dp_sep": ["network"],
 }
-OWN_UPDATES = [{}, {"method": "vips", "form": "residual"}, {"method": "dp_sep", "form": "damped"}]
+OWN_UPDATES = [{}, {"method": "vips", "form": "absolute"}, {"method": "dp_sep", "form": "damped"}]
 SETTINGS = {"delta": 1e-5, "noise_multiplier": 4.0, "sampling": "full", "num_records": ROWS}
 
 

@@ -20,12 +20,12 @@ from pymc_dp.contributions import clipped_count, layout
 from pymc_dp.contributions.clipped_count import AtClipNorm, with_clipped_count
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.errors import ReleaseError
-from pymc_dp.methods.linear import quadratic
 from pymc_dp.methods.sep import network as networks
 from pymc_dp.methods.sep.network_fit import Context, Typical, bounded_layout
 from pymc_dp.methods.sep.network_fit import contribution as sites_of_network
 from pymc_dp.methods.vips.topics import TopicModel, topic_counts, word_counts
 from pymc_dp.model import Column, constrained
+from pymc_dp.papers import regression as of_papers
 from pymc_dp.privacy.contribution import Contribution, FactoredContribution
 from pymc_dp.privacy.norms import row_norms
 from tests.guarantees import toys, vips_toys
@@ -269,9 +269,9 @@ def by_topics(kind, point):
 
 # --- the list of contributions -------------------------------------------------------------------
 
-FORMS, PAPERS = ("residual", "absolute"), (vips_toys.logistic, vips_toys.gaussian_with_precision)
-UPDATES = [(build, "vips", {"form": form}) for build in vips_toys.REGRESSIONS for form in FORMS]
-UPDATES += [(vips_toys.logistic, "vips", {"form": "absolute"}), (vips_toys.gaussian, "vips", {})]
+PAPERS = (vips_toys.logistic, vips_toys.gaussian_with_precision)
+UPDATES = [(build, "vips", {"form": "absolute"}) for build in vips_toys.REGRESSIONS]
+UPDATES += [(vips_toys.gaussian, "vips", {})]
 UPDATES += [(build, "vips", {"form": "paper"}) for build in PAPERS]
 UPDATES += [(build, "vips", {}) for build in vips_toys.BLOCKS]
 UPDATES += [(build, "dp_sep", {}) for build in (*vips_toys.PREDICTORS, *vips_toys.MIXTURES)]
@@ -428,7 +428,7 @@ OF_UNITS = [
         "gradients two_outcomes at 0.3",
         "vips categorical by default 1",
     ),
-    *("vips gaussian_with_precision residual 1", "vips mixture by default 1"),
+    *("vips gaussian_with_precision absolute 1", "vips mixture by default 1"),
     *("dp_sep log_link by default 1", "dp_sep unknown_shares by default 1"),
 ]
 
@@ -519,8 +519,8 @@ def a_triangle_without_sqrt_2(patch, found):
 
 def norms_without_the_second_part(patch, found):
     """Leave out the curvature of a regression, or the precisions of sites."""
-    norms = quadratic.part_norms
-    patch.setattr(quadratic, "part_norms", lambda *args: norms(*args)[::2])
+    norms = of_papers.part_norms
+    patch.setattr(of_papers, "part_norms", lambda *args: norms(*args)[::2])
     return found
 
 

@@ -249,7 +249,7 @@ def calls_of(*names):
             {
                 "privacy/clipping.py",
                 "privacy/private_data.py",
-                "contributions/posterior_draw.py",
+                "papers/posterior_draw.py",
                 "postprocess/reconstruct.py",
             },
         ),

@@ -265,7 +265,7 @@ def test_a_dry_run_is_of_the_same_plan():
     [
         {},
         {"neighbours": "replace_one"},
-        {"method": "vips", "form": "residual"},
+        {"method": "vips", "form": "absolute"},
         {"method": "dp_sep", "form": "damped"},
     ],
 )

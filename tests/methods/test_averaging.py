@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pymc_dp.methods.normal import NoisyAverage
+from pymc_dp.methods.normal import NoisyAverage, covariance_with_noise
 
 WEIGHTS = st.lists(st.floats(0, 1), min_size=1, max_size=6)
 
@@ -46,3 +46,33 @@ def test_containers_stay_and_each_part_may_have_its_weight():
     average = NoisyAverage(nested, nested).add(latest, latest, {"x": 0.5, "y": (0.2,)})
     assert average.value["x"][1] == 0.5
     assert average.value["y"][0] == pytest.approx(0.2)
+
+
+# --- never wider than the prior ------------------------------------------------------------------
+
+
+def matrices(seed, d=5):
+    """Covariance and noise on any scale, and a prior's precision."""
+    rng = np.random.default_rng(seed)
+    of_prior, of_records, of_noise = (
+        (lambda A: A @ A.T)(rng.normal(size=(d, d)) * 10.0 ** rng.uniform(-1.5, 1.5, size=d))
+        for _ in range(3)
+    )
+    precision = of_prior + 1e-6 * np.eye(d)
+    covariance = np.linalg.inv(precision + of_records)
+    return covariance, covariance @ of_noise @ covariance * 10.0 ** rng.uniform(-3, 3), precision
+
+
+def widest(covariance, precision):
+    """The largest variance over that of the prior, over all directions."""
+    root = np.linalg.cholesky(precision)
+    return np.linalg.eigvalsh(root.T @ covariance @ root).max()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_noise_makes_a_posterior_wider_than_its_prior(seed):
+    covariance, noise, precision = matrices(seed)
+    found = covariance_with_noise(covariance, noise, precision)
+    assert widest(found, precision) < 1 + 1e-4
+    unit = np.sqrt(np.diag(covariance))
+    assert np.linalg.eigvalsh((found - covariance) / np.outer(unit, unit)).min() > -1e-6

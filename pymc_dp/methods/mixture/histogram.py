@@ -249,10 +249,7 @@ class Explained:
 
 
 def _likeliest(explained: Explained) -> np.ndarray:
-    """Go downhill from the initial point and the best draws of the prior.
-
-    Where the initial point leads as far down as any, components keep the order that it gives them.
-    """
+    """Go downhill from the initial point and the best draws of the prior."""
     initial, *drawn = explained.mixture.latents.draws
     best = np.argsort([explained.loss(z)[0] for z in drawn])[: DEFAULTS.descents]
     starts = [initial, *(drawn[k] for k in best)]

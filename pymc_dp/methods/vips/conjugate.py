@@ -285,10 +285,6 @@ class Fit(NamedTuple):
 def build(records: Records, structure: Structure, settings: "Settings") -> Method | OnRealLine:
     """Build VIPS for a conjugate model: closed-form updates, or rounds.
 
-    Statistics of one norm, such as counts of successes and categories, are released exactly but
-    for noise. Clipping biases all others, so by default rounds fit their models, and mixtures.
-    Options that rounds do not have take closed-form updates.
-
     **Privacy.** Each release of sums is one vector: the statistics of all blocks in the
     likelihood, clipped jointly. If nothing but the record enters them they are released once.
     Before these, or before rounds, Gaussian components of known covariance that start at one place
@@ -353,10 +349,7 @@ def algorithm(records: Records, structure: Structure) -> Algorithm:
 
 
 def common_norm(records: Records, structure: Structure, statistics: Statistics) -> float | None:
-    """Return the norm of every record's statistics; None where norms may differ.
-
-    Parts of a mixture's statistics are weighted by responsibilities, so that their norms differ.
-    """
+    """Return the norm of every record's statistics; None where norms may differ."""
     families = structure.in_likelihood
     if structure.mixtures or not structure.has_probabilities_alone:
         return None

@@ -12,9 +12,9 @@ import pytest
 
 import pymc_dp
 from pymc_dp.accounting.plan import Neighbours
-from pymc_dp.contributions.posterior_draw import posterior_draw, temperature_of
-from pymc_dp.methods.papers.sampling import filling_sd, langevin_step
 from pymc_dp.model import separate
+from pymc_dp.papers.posterior_draw import posterior_draw, temperature_of
+from pymc_dp.papers.sampling import filling_sd, langevin_step
 from pymc_dp.privacy.query import Noisy
 from tests.plans import plan_from, release_from
 
@@ -52,7 +52,7 @@ def test_langevin_without_privacy_draws_from_the_posterior():
 
 
 def test_a_step_that_forgets_its_noise_is_rejected(monkeypatch):
-    monkeypatch.setattr("pymc_dp.methods.papers.sampling.filling_sd", lambda *a: 0.0)
+    monkeypatch.setattr("pymc_dp.papers.sampling.filling_sd", lambda *a: 0.0)
     assert langevin(n=2000).std() / SD < 0.1
 
 

@@ -1,4 +1,4 @@
-"""Fits of small factor models without noise, and references that run until they stand still."""
+"""Fits of small belief nets without noise, and references that run until they stand still."""
 
 import functools
 
@@ -10,15 +10,10 @@ import pymc_dp
 from tests.methods.vips import vips_fits
 from tests.zoo import build as model_of
 
-N, J, K = 50, 5, 2
+N, K = 50, 2
 RNG = np.random.default_rng(8)
-TRUE = np.array([[1.5, 0.0], [-1.0, 0.5], [0.0, 1.0], [0.8, -0.8], [0.3, 0.0]])
-Z = RNG.normal(size=(N, K))
-Y = Z @ TRUE.T + [0.5, -1.0, 0.0, 2.0, 0.3] + 0.6 * RNG.normal(size=(N, J))
 PARTS = np.array([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0], [0.0, 4.0], [2.0, 2.0], [-3.0, 0.0]])
 BITS = (RNG.random((N, 6)) < expit(RNG.integers(0, 2, (N, K)) @ PARTS.T - 1.5)).astype(int)
-# latents of different spread: otherwise the loadings are known up to rotations alone
-SPREAD = np.array([1.5, 0.5])
 ROUNDS = 2000
 NOISELESS = {**vips_fits.NOISELESS, "draws": 2}
 
@@ -46,17 +41,6 @@ def moments(idata, name):
 def close(got, expected, tolerance=1e-6):
     for a, b in zip(got, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance)
-
-
-def factor_analysis():
-    W, c = pm.Normal("W", 0, 0.3, shape=(J, K)), pm.Normal("c", 0, 2, shape=J)
-    tau, z = pm.Gamma("tau", 2, 1), pm.Normal("z", 0, SPREAD, shape=(N, K))
-    pm.Normal("y", pm.math.dot(z, W.T) + c, tau=tau, observed=Y)
-
-
-def precision(idata):
-    fit = idata["fit"]
-    return float((fit["tau.log_coefficient"] + 1) / fit["tau.rate"])
 
 
 def belief_net():

@@ -1,14 +1,16 @@
-"""Linear predictors, recognised from the graph of one record, and their features.
+"""Linear predictors, recognised from the graph of one record, and the rounds that fit them.
 
 psi = psi_0 + A v is affine in the Gaussian latents v, which is decided at probe points, and the
 likelihood depends on v through psi alone. First each term of the likelihood is cut at its psi; then
 the form of the likelihood in psi is compared with the known ones, by slopes at probe rows; last the
 design A, and the likelihood where all Gaussian latents are 0, are compiled for the rows of a batch.
-None of these features depends on the latents.
+None of these features depends on the latents. At the end stand the options of methods that fit
+linear predictors by rounds.
 """
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import batched
 from typing import Any, NamedTuple
 
@@ -18,6 +20,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 from scipy.special import log_ndtr
 
+from pymc_dp.contributions.estimating import AVERAGED, Estimating
+from pymc_dp.engine.method import RoundTerms, by_rounds, check_length, default_length
 from pymc_dp.methods.conjugate.blocks import (
     at_few_points,
     for_each_row,
@@ -33,7 +37,16 @@ from pymc_dp.methods.conjugate.exponential import (
     flat_gradient,
     two_derivatives,
 )
-from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
+from pymc_dp.methods.method import OnRealLine
+from pymc_dp.methods.normal import GaussianPrior
+from pymc_dp.methods.options import (
+    NOISE_AWARE,
+    BatchOptions,
+    NotConjugateError,
+    option,
+    refuse_local_latents,
+)
+from pymc_dp.methods.private_start import FindStart
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch
@@ -300,7 +313,7 @@ def pg_weight(c: np.ndarray) -> np.ndarray:
     return np.asarray(2 * np.tanh(c / 2) / c)
 
 
-class Expansion(NamedTuple):
+class Features(NamedTuple):
     """The likelihood of records where all Gaussian latents are 0, or its graphs."""
 
     offset: Any  # psi
@@ -312,38 +325,27 @@ class Expansion(NamedTuple):
     # none
     shape: Any
     energy: Any
-
-
-class Features(NamedTuple):
-    """Features of records for one predictor; none depends on the latents."""
-
-    design: np.ndarray  # derivatives of psi with respect to the Gaussian latents
-    # as in `Expansion`
-    offset: np.ndarray
-    slope: np.ndarray
-    curvature: np.ndarray
-    shape: np.ndarray
-    energy: np.ndarray
+    design: Any = None  # derivatives of psi with respect to the Gaussian latents
 
 
 def features(
     records: Records, predictors: tuple[Predictor, ...], backend: str
 ) -> Callable[[Batch], list[Features]]:
     """Compile the features of a batch, one value for each predictor."""
-    parts = [(design_graph(records, p), *expansion_graphs(records, p)) for p in predictors]
+    parts = [(design_graph(records, p), *expansion_graphs(records, p)[:-1]) for p in predictors]
     evaluate = where_zero(records, [graph for part in parts for graph in part], backend)
     many = len(Features._fields)
 
     def compute(batch: Batch) -> list[Features]:
         values = batched(evaluate(batch), many)
-        return [Features(design, *_by_entry(rest)) for design, *rest in values]
+        return [_by_entry(rest)._replace(design=design) for design, *rest in values]
 
     return compute
 
 
-def expansion(records: Records, predictor: Predictor, backend: str) -> Callable[[Batch], Expansion]:
+def expansion(records: Records, predictor: Predictor, backend: str) -> Callable[[Batch], Features]:
     """Compile the expansion of a batch's likelihoods."""
-    evaluate = where_zero(records, expansion_graphs(records, predictor), backend)
+    evaluate = where_zero(records, expansion_graphs(records, predictor)[:-1], backend)
     return lambda batch: _by_entry(evaluate(batch))
 
 
@@ -357,11 +359,11 @@ def where_zero(
     return lambda batch: evaluate(batch, point)
 
 
-def _by_entry(values: Sequence[np.ndarray]) -> Expansion:
+def _by_entry(values: Sequence[np.ndarray]) -> Features:
     """Bring offset, slope and curvature to shape (rows, J)."""
     *by_entry, shape, energy = values
     offset, slope, curvature = (x.reshape(len(shape), -1) for x in by_entry)
-    return Expansion(offset, slope, curvature, shape, energy)
+    return Features(offset, slope, curvature, shape, energy)
 
 
 def design_graph(records: Records, predictor: Predictor) -> Tensor:
@@ -372,7 +374,7 @@ def design_graph(records: Records, predictor: Predictor) -> Tensor:
     return pt.stack([flat_gradient((predictor.psi * one).sum(), gaussian) for one in entries])
 
 
-def expansion_graphs(records: Records, predictor: Predictor) -> Expansion:
+def expansion_graphs(records: Records, predictor: Predictor) -> Features:
     """Return the graphs of one record's expansion; none depends on the latents."""
     log_likelihood, precision = predictor.log_likelihood, predictor.precision
     derivatives: tuple[Tensor, ...] = two_derivatives(log_likelihood, predictor.cut)
@@ -385,4 +387,57 @@ def expansion_graphs(records: Records, predictor: Predictor) -> Expansion:
     shape, rate = (pt.switch(pt.isinf(log_likelihood), np.nan, x.sum()) for x in statistics)
     graphs = [predictor.psi, slope, -minus_curvature, shape, rate]
     zeros = {predictor.cut: predictor.psi.zeros_like()}
-    return Expansion(*clone_replace(graphs, zeros, rebuild_strict=False))
+    return Features(*clone_replace(graphs, zeros, rebuild_strict=False))
+
+
+# --- rounds ------------------------------------------------------------------------------------
+
+
+class Structure(NamedTuple):
+    """A model with linear predictors and conjugate priors."""
+
+    predictors: tuple[Predictor, ...]
+    prior: GaussianPrior
+
+
+def roles_of(
+    records: Records, structure: Structure, how: Callable[[Predictor], str]
+) -> dict[str, str]:
+    """Describe the role of each latent in the updates, and ``how`` each term is treated."""
+    roles = dict.fromkeys(structure.prior.shapes, "one Gaussian vector with full covariance")
+    roles |= {name: structure.prior.role(name) for name in structure.prior.gammas}
+    for name, predictor in zip(records.term_names, structure.predictors, strict=True):
+        if predictor.precision:
+            roles[predictor.precision] = structure.prior.role(predictor.precision, "the noise")
+        roles[name] = f"linear predictor, by rounds; without privacy {how(predictor)}"
+    return roles
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundOptions(BatchOptions):
+    """The options of a method that fits linear predictors by rounds, or as its paper does."""
+
+    noise_aware: bool = option(True, NOISE_AWARE)
+
+    def rounds_from(
+        self, find_start: FindStart = lambda: None, estimating: Estimating = AVERAGED
+    ) -> OnRealLine | None:
+        """Return rounds in whitened coordinates, in the place of the method's own updates.
+
+        By default there are some. Every option that only own updates have asks for these. Rounds
+        begin where ``find_start`` says, and ``estimating`` is what a record adds.
+        """
+        if not self.noise_aware or self.rules_out_rounds:
+            return None
+        return self._rounds(find_start, estimating)
+
+    def rounds_without_noise(self, estimating: Estimating) -> OnRealLine | None:
+        """Return rounds of a fit without noise, which has none by default."""
+        if self.noisy or self.rules_out_rounds:
+            return None
+        return self._rounds(lambda: None, estimating)
+
+    def _rounds(self, find_start: FindStart, estimating: Estimating) -> OnRealLine:
+        n = default_length(self.noisy) if self.n is None else check_length(self.n)
+        terms = RoundTerms.of(self, n)
+        return by_rounds(terms._replace(estimating=estimating), find_start)

@@ -270,6 +270,10 @@ def from_pymc(obj_optimizer: Callable[..., Any]) -> Optimizer:
     return Optimizer(init, step)
 
 
+# of `dp_advi`, and of `dp_fullrank_advi`
+mean_field, full_rank = partial(by_steps, MEAN_FIELD), partial(by_steps, FULL_RANK)
+
+
 # --- a step, and the posterior -----------------------------------------------------------------
 
 

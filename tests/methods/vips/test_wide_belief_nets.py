@@ -1,4 +1,4 @@
-"""A factor model of hundreds of outcomes has graphs of the size of one of a few."""
+"""A belief net of hundreds of outcomes has graphs of the size of one of a few."""
 
 import numpy as np
 import pymc as pm
@@ -6,9 +6,9 @@ import pytest
 from pytensor.graph.traversal import toposort
 
 from pymc_dp.methods.conjugate import blocks
-from pymc_dp.methods.linear.predictor import features
-from pymc_dp.methods.vips import factor_model
-from pymc_dp.methods.vips.factor_model import recognise, scores_at_zero
+from pymc_dp.methods.linear import features
+from pymc_dp.methods.vips import belief_nets
+from pymc_dp.methods.vips.belief_nets import recognise, scores_at_zero
 from pymc_dp.model import constrained
 from tests.zoo import build as model_of
 from tests.zoo import separated
@@ -42,7 +42,7 @@ def nodes_compiled(pixels, monkeypatch):
     return sum(sizes)
 
 
-def test_the_graphs_of_a_factor_model_do_not_grow_with_its_outcomes(monkeypatch):
+def test_the_graphs_of_a_belief_net_do_not_grow_with_its_outcomes(monkeypatch):
     assert nodes_compiled(MANY, monkeypatch) == nodes_compiled(FEW, monkeypatch)
 
 
@@ -50,6 +50,6 @@ def test_a_gradient_for_each_outcome_is_rejected(monkeypatch):
     def with_design(records, predictor, backend):
         return lambda rows: features(records, (predictor,), backend)(rows)[0]
 
-    monkeypatch.setattr(factor_model, "expansion", with_design)
+    monkeypatch.setattr(belief_nets, "expansion", with_design)
     with pytest.raises(AssertionError):
-        test_the_graphs_of_a_factor_model_do_not_grow_with_its_outcomes(monkeypatch)
+        test_the_graphs_of_a_belief_net_do_not_grow_with_its_outcomes(monkeypatch)

@@ -9,7 +9,6 @@ log likelihoods are bounded is private by itself, as far as its draws are exact.
 """
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -19,22 +18,19 @@ import xarray as xr
 
 from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.gradients import gradient
-from pymc_dp.contributions.posterior_draw import EXPONENTIAL, posterior_draw
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.method import POSTERIOR_SAMPLING, SGLD, Compiled, Draws, Method, Trace
 from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.options import (
-    BatchOptions,
-    MethodSpec,
-    Options,
     default_clip_norm,
     default_sample_rate,
-    option,
     require_integrable,
     require_shared_latents,
 )
 from pymc_dp.methods.prior import prior_gradient
+from pymc_dp.methods.registry import OpsOptions, SgldOptions
 from pymc_dp.model import Records
+from pymc_dp.papers.posterior_draw import EXPONENTIAL, posterior_draw
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.sampling.samplers import Full
 
@@ -54,30 +50,12 @@ class Defaults(NamedTuple):
     # dp_ops: log densities of about unit scale; a normal outcome reaches -5 at three standard
     # deviations
     bound_per_outcome: float = 5.0
-    transitions: int = 1000
-    least_transitions: int = 100
 
 
 DEFAULTS = Defaults()
 
 
 # --- Langevin dynamics -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class SgldOptions(BatchOptions):
-    """The options of `dp_sgld`."""
-
-    released = "score"
-
-    step: float | None = option(
-        None, "first step size, in squared units of the unconstrained latents"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.step is not None and not 0 < self.step < math.inf:
-            raise ValueError(f"step={self.step!r} must be above 0 and finite.")
 
 
 class Iterates(NamedTuple):
@@ -137,18 +115,6 @@ def build_sgld(records: Records, options: SgldOptions) -> Method:
         defaults=(DEFAULTS, OF_GRADIENTS),
         most_draws=count - int(DEFAULTS.burn_in * count),
     )
-
-
-DP_SGLD = MethodSpec(
-    name="dp_sgld",
-    build=build_sgld,
-    options=SgldOptions,
-    integrates=True,
-    fits="as dp_advi, a baseline: posterior draws, released one by one",
-    by=str(SGLD),
-    algorithm=SGLD,
-    page="posterior_sampling",
-)
 
 
 def _first_step(records: Records, release: ReleaseSpec, options: SgldOptions) -> float:
@@ -220,30 +186,6 @@ def _trace(state: Iterates) -> Trace:
 # --- posterior sampling ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpsOptions(Options):
-    """The options of `dp_ops`."""
-
-    loglik_bound: float | None = option(
-        None,
-        "bound that a record's log likelihood is clipped to; 5 for each outcome, and without noise "
-        "none",
-    )
-    transitions: int = option(
-        DEFAULTS.transitions, "steps of PyMC's NUTS behind a draw, the first half of which adapt"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.transitions < DEFAULTS.least_transitions:
-            raise ValueError(
-                f"transitions={self.transitions} are too few for a sampler to find its way: give "
-                f"at least {DEFAULTS.least_transitions}."
-            )
-        if self.loglik_bound is not None and not self.loglik_bound > 0:
-            raise ValueError(f"loglik_bound={self.loglik_bound!r} must be above 0.")
-
-
 Drawn = tuple[np.ndarray, ...]  # the draws that were released, each of shape (size,)
 
 
@@ -294,17 +236,6 @@ def build_ops(records: Records, options: OpsOptions) -> Method:
         defaults=(DEFAULTS,),
         most_draws=count,
     )
-
-
-DP_OPS = MethodSpec(
-    name="dp_ops",
-    build=build_ops,
-    options=OpsOptions,
-    fits="no latents of single records; private if its draws are exact",
-    by=str(POSTERIOR_SAMPLING),
-    algorithm=POSTERIOR_SAMPLING,
-    page="posterior_sampling",
-)
 
 
 def _refuse_improper(records: Records) -> None:

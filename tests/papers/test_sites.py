@@ -8,8 +8,8 @@ import pytest
 from scipy.special import expit, log_expit, log_ndtr, ndtr
 
 import pymc_dp
-from pymc_dp.methods.linear.predictor import PROBIT
-from pymc_dp.methods.sep.regression import recognise
+from pymc_dp.methods.linear import PROBIT
+from pymc_dp.methods.sep.sep import recognise_regression
 from pymc_dp.model import constrained, separate
 from pymc_dp.testing import deterministic_noise
 from tests.methods.sep.expectation_propagation import propagate
@@ -97,7 +97,7 @@ def test_a_fit_ends_at_the_fixed_point(likelihood):
 
 def test_the_inverse_probit_link_has_moments_in_closed_form():
     records, _ = separate(constrained(model_of(probit)))
-    assert [found.form for found in recognise(records).predictors] == [PROBIT]
+    assert [found.form for found in recognise_regression(records).predictors] == [PROBIT]
 
 
 @pytest.mark.parametrize("likelihood", [logistic, probit])

@@ -271,7 +271,7 @@ def by_topics(kind, point):
 
 PAPERS = (vips_toys.logistic, vips_toys.gaussian_with_precision)
 UPDATES = [(build, "vips", {"form": "absolute"}) for build in vips_toys.REGRESSIONS]
-UPDATES += [(vips_toys.gaussian, "vips", {})]
+UPDATES += [(vips_toys.logistic, "vips", {"form": "absolute"}), (vips_toys.gaussian, "vips", {})]
 UPDATES += [(build, "vips", {"form": "paper"}) for build in PAPERS]
 UPDATES += [(build, "vips", {}) for build in vips_toys.BLOCKS]
 UPDATES += [(build, "dp_sep", {}) for build in (*vips_toys.PREDICTORS, *vips_toys.MIXTURES)]

@@ -30,15 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.estimating import Estimating
-from pymc_dp.contributions.joint_vector import (
-    COUNTS,
-    SLOPE,
-    At,
-    Dispersion,
-    Sums,
-    joint_norm,
-    split,
-)
+from pymc_dp.contributions.whitened import COUNTS, SLOPE, At, Dispersion, Sums, joint_norm, split
 from pymc_dp.engine.clipping import LeftOut, Lengths, Part, left_out
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.curvature import (

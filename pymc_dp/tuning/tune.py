@@ -26,7 +26,7 @@ import xarray as xr
 from pymc_dp.accounting.plan import GAUSSIAN, MOST, ReleaseSpec, checked_number
 from pymc_dp.accounting.selection import Selection, draw_runs
 from pymc_dp.calibration.budget import calibrate_selection, warn_if_weak
-from pymc_dp.contributions.predictive_density import Range, check_range, predictive_density
+from pymc_dp.contributions.checks import Range, check_range, predictive_density
 from pymc_dp.driver.fit import number_of_draws, set_up_method
 from pymc_dp.driver.result import make_result, rehearse_result
 from pymc_dp.driver.run import Setup, build_wall, compile_method, run_releases

@@ -4,12 +4,9 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_dp.contributions import clipped_scores, consistent_clipping
-from pymc_dp.contributions.drawn_scores import drawn_scores
-from pymc_dp.contributions.joint_vector import At, split
-from pymc_dp.contributions.outcomes import both_outcomes
-from pymc_dp.contributions.whitened import whitened_scores
-from pymc_dp.contributions.whitened_vectors import vectors
+from pymc_dp.contributions import whitened
+from pymc_dp.contributions.scores import both_outcomes, drawn_scores
+from pymc_dp.contributions.whitened import At, split, vectors, whitened_scores
 from pymc_dp.privacy.contribution import for_units, with_draws
 from tests import zoo
 
@@ -24,13 +21,13 @@ def scores_of(p, x, outcomes):
 @pytest.mark.parametrize(("score", "curvature"), BOUNDS)
 @pytest.mark.parametrize("p", [0.02, 0.5, 0.9])
 def test_the_sums_are_the_limit_of_draws(score, curvature, p, monkeypatch):
-    monkeypatch.setattr(consistent_clipping, "SWEEPS", 300)
+    monkeypatch.setattr(whitened, "SWEEPS", 300)
     at = At(np.zeros(2), np.eye(2), score, curvature, direction=np.array([0.6, 0.8]))
     x = np.array([1.0, -2.0])
     outcomes = np.arange(40_000) < 40_000 * p
     # weights follow from the first three
     means = scores_of(p, x, [1, 0])[0] ** 2 @ np.ones(2) @ [p, 1 - p]
-    weighing = np.full(clipped_scores.WEIGHING, np.sqrt(means))[:, None] * x / np.linalg.norm(x)
+    weighing = np.full(whitened.WEIGHING, np.sqrt(means))[:, None] * x / np.linalg.norm(x)
     for observed in (0, 1):
         drawn = scores_of(p, x, [observed, *outcomes])
         drawn = np.concatenate([drawn[:, :1], weighing[None], drawn[:, 1:]], axis=1)
@@ -60,7 +57,7 @@ def clipped_apart(scores, weights, bound):
 
 
 def test_scores_that_are_clipped_apart_are_seen(monkeypatch):
-    monkeypatch.setattr(clipped_scores, "clip_both", clipped_apart)
+    monkeypatch.setattr(whitened, "clip_both", clipped_apart)
     with pytest.raises(AssertionError):
         test_the_clipped_scores_mean_is_zero_and_its_slope_the_curvature(*BOUNDS[0])
 

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pymc_dp.contributions.consistent_clipping import clip_consistently
-from pymc_dp.contributions.drawn_scores import CENTRING, DRAWS
-from pymc_dp.contributions.joint_vector import At, split
-from pymc_dp.contributions.whitened_vectors import vectors
+from pymc_dp.contributions.scores import CENTRING, DRAWS
+from pymc_dp.contributions.whitened import At, clip_consistently, split, vectors
 
 ALPHA = 1e-6
 ROWS = 200_000

@@ -14,8 +14,13 @@ from hypothesis.extra.numpy import arrays
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions import gradients
 from pymc_dp.contributions.frontier import NoFrontierRuleError, cut_frontier
-from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
-from pymc_dp.contributions.padding import SMALLEST_BATCH, padded
+from pymc_dp.contributions.gradients import (
+    SMALLEST_BATCH,
+    Directions,
+    gradient,
+    padded,
+    plain_gradient,
+)
 from pymc_dp.model import separate
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.norms import graph_norms, row_norms

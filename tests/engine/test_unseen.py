@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.contributions.scores import drawn_scores
 from pymc_dp.engine.curvature import without_unseen
 from pymc_dp.engine.made_up import unseen_directions
 from tests.zoo import separated

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from pymc_dp.contributions import clipped_count
-from pymc_dp.contributions.clipped_count import AtClipNorm, with_clipped_count
-from pymc_dp.contributions.gradients import gradient
+from pymc_dp.contributions import gradients
+from pymc_dp.contributions.gradients import AtClipNorm, gradient, with_clipped_count
 from pymc_dp.privacy.norms import row_norms
 from tests.guarantees import toys
 from tests.guarantees.toys import before_noise, columns_of_rows, vectors, wall_of
@@ -84,7 +83,7 @@ def covered_by_model(compiled, name, at=0.3, **release):
 
 def counted(contribution, context, quantile, clip_norm=C):
     """Return contribution, context and clip norm of a sum with the count of clipped records."""
-    joint = clip_norm * clipped_count.JOINT
+    joint = clip_norm * gradients.JOINT_NORM
     return with_clipped_count(contribution, quantile), AtClipNorm(context, clip_norm), joint
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
-from pymc_dp.contributions.padding import padded
+from pymc_dp.contributions.gradients import Directions, gradient, padded, plain_gradient
 from pymc_dp.privacy.contribution import unit_sums, unit_vector
 from tests.guarantees import test_sensitivity, vips_toys
 from tests.guarantees.test_sensitivity import RECORDS

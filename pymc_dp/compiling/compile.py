@@ -35,10 +35,7 @@ def compile_mode(backend: str) -> Mode:
 
 
 class JaxInDoubles(JAXLinker):
-    """JAX in double precision, whatever a program sets: the bound of rounding in sums is for it.
-
-    By default JAX turns doubles into numbers of single precision, which a GPU multiplies with less.
-    """
+    """JAX in double precision, whatever a program sets: the bound of rounding in sums is for it."""
 
     def make_all(self, *args: Any, **settings: Any) -> Any:
         """Make a function of a graph, whose constants become arrays of JAX."""
@@ -65,10 +62,7 @@ def function(
     backend: str,
     updates: dict[AnyVariable, AnyVariable] | None = None,
 ) -> Function:
-    """Compile with inputs that are trusted to have the right type: the wall casts them.
-
-    On the Python linker, where rewriting is most of the work, equal graphs are rewritten once.
-    """
+    """Compile with inputs of trusted types; in Python equal graphs are rewritten once."""
     variables = [outputs] if isinstance(outputs, Variable) else list(outputs)
     for variable in ancestors(variables):
         if isinstance(variable, Constant):  # a rewrite appends its trace to itself: it doubles

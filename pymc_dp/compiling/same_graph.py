@@ -50,10 +50,7 @@ _kept = Kept()
 def rewritten_once(
     key: Hashable | None, outputs: Sequence[AnyVariable], compile_it: Callable[[], Function]
 ) -> Function:
-    """Return a function with storage of its own, by the rewrites of an equal graph if there is one.
-
-    ``key`` is what `graph_key` returns for ``outputs``; None is always compiled.
-    """
+    """Return a function with storage of its own, by an equal graph's rewrites if it has a key."""
     if key is None:
         return compile_it()
     maker, computed = _kept.get(key) or (None, ())
@@ -68,10 +65,7 @@ def rewritten_once(
 
 
 def writes_into_itself(graph: FunctionGraph) -> bool:
-    """Return whether operations of a rewritten graph store arrays in the graph while they run.
-
-    Loops over batches do, and operations with a graph of their own.
-    """
+    """Whether operations store arrays in the graph while they run: loops, and inner graphs."""
     return any(isinstance(node.op, Blockwise | HasInnerGraph) for node in graph.apply_nodes)
 
 
@@ -108,10 +102,7 @@ def _constant(x: AnyVariable) -> Hashable:
 
 
 def _value(x: object) -> Hashable:
-    """Return a value that equals another's where both are the same to the last bit.
-
-    PyTensor's own comparison of operations leaves some of what they hold out.
-    """
+    """Return a value that equals another's where both are the same to the last bit."""
     if isinstance(x, Op):
         return type(x), tuple((name, _value(x)) for name, x in sorted(attributes(x).items()))
     if isinstance(x, FrozenFunctionGraph):

@@ -41,14 +41,6 @@ from pymc_dp.privacy.norms import SQUARES, row_norms
 MANY_LATENTS, MOST_FOR_MANY = 150, 6
 
 
-class Place(NamedTuple):
-    """One number of a record's part of an array."""
-
-    array: Tensor
-    axis: int  # that of the records
-    number: int  # its place among those of a record
-
-
 class Channels(NamedTuple):
     """Graphs of the factors of scores: that of a record is ``weights @ vectors``."""
 
@@ -58,9 +50,10 @@ class Channels(NamedTuple):
     # what else is the same whatever the outcome, and the axis of the records in it: predictors, and
     # whether a record's indices are valid
     fixed: dict[Tensor, int]
-    # for each vector the predictor in which its weight is the slope of the log likelihood; none at
-    # all where one of them is a latent that all records share
-    predictors: list[Place]
+    # for each vector the array that holds the predictor in which its weight is the slope of the log
+    # likelihood, and the axis of the records there, those of one array in its order; none at all
+    # where one of them is a latent that all records share
+    predictors: list[tuple[Tensor, int]]
 
 
 class _Channel(NamedTuple):
@@ -75,10 +68,10 @@ class _Channel(NamedTuple):
         return self.cotangent[:, None] if self.cotangent.ndim == 1 else self.cotangent
 
     @property
-    def places(self) -> list[Place]:
-        """Where the predictor is; one of those whose sum it is, for all have one derivative."""
-        cut, axis = next((x.cut, x.axis) for x in self.edges if not isinstance(x, Spread))
-        return [Place(cut, axis, j) for j in range(self.width)]
+    def predictors(self) -> list[tuple[Tensor, int]]:
+        """Where they are; one of those whose sum each is, for all have one derivative."""
+        at = next((x.cut, x.axis) for x in self.edges if not isinstance(x, Spread))
+        return [at] * self.width
 
 
 def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
@@ -103,17 +96,19 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     weights += [
         rows_of(latents[name], edges_of(latents[name], through), edges, graph.rows) for name in own
     ]
+    places = dict(zip(latents, records.split(np.arange(records.size)), strict=True))
+    units = [np.eye(records.size)[k] for name in own for k in places[name].ravel()]
     vectors = [row for c in (*others, *spread) for row in _vectors(c, records, shapes)]
-    vectors += _coordinates(own, records)
+    vectors += [pt.broadcast_to(unit, (graph.rows, records.size)) for unit in units]
     reach = [_reach(c, records) for c in (*others, *spread) for _ in range(c.width)]
-    reach += [np.eye(records.size, dtype=bool)[k] for name in own for k in _places(records, name)]
+    reach += [unit > 0 for unit in units]
     most = max(1, records.size // 2) if records.size <= MANY_LATENTS else MOST_FOR_MANY
     if len(vectors) > most or not _values_read(vectors).isdisjoint(leaves):
         raise NoFrontierRuleError
     fixed = {edge.cut: edge.axis for edge in edges if not isinstance(edge, Spread)}
     if graph.valid is not None and leaves.isdisjoint(_values_read([graph.valid])):
         fixed[graph.valid] = 0
-    predictors = [place for c in others for place in c.places]
+    predictors = [at for c in others for at in c.predictors]
     return Channels(
         checked(records, pt.concatenate(weights, axis=1)),
         vectors,
@@ -191,18 +186,6 @@ def _block(edge: Edge, latent: Tensor, shape: tuple[int, ...], j: int) -> Tensor
     return edge.through(matrix.reshape((*shape, matrix.shape[-1])), j)
 
 
-def _coordinates(names: list[str], records: Records) -> list[Tensor]:
-    """Return a vector for each coordinate of some latents, which is 1 there."""
-    one, shape = np.eye(records.size), (records.batch.rows, records.size)
-    return [pt.broadcast_to(one[k], shape) for name in names for k in _places(records, name)]
-
-
-def _places(records: Records, name: str) -> np.ndarray:
-    """Return the coordinates of a latent."""
-    places = dict(zip(records.latents, records.split(np.arange(records.size)), strict=True))
-    return np.asarray(places[name].ravel())
-
-
 def _reach(channel: _Channel, records: Records) -> np.ndarray:
     """Return which latents a channel's edges touch, (d,)."""
     touched = [
@@ -228,12 +211,7 @@ def orthonormal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return Q (c, rows, d) and R (c, c, rows) with ``vectors[j] = sum over i of R[i, j] Q[i]``.
 
     For every row the Q[i] are orthonormal, or 0 where the vectors span fewer than c dimensions
-    (Gram-Schmidt, twice: Björck 1994). R is upper triangular, and nan where a vector is not finite
-    or longer than `LARGEST_NORM`: what is said in this basis is then not finite either.
-
-    >>> Q, R = orthonormal(np.array([[[3.0, 4.0]], [[6.0, 8.0]]]))
-    >>> Q.round(1).tolist(), R[..., 0].tolist()
-    ([[[0.6, 0.8]], [[0.0, 0.0]]], [[5.0, 10.0], [0.0, 0.0]])
+    (Gram-Schmidt, twice: Björck 1994). R is upper triangular, and nan where a vector is not finite.
     """
     c, rows, _ = vectors.shape
     Q, R = np.empty_like(vectors), np.zeros((c, c, rows))
@@ -277,13 +255,7 @@ def scaled_pairs(packed: np.ndarray, S: np.ndarray) -> np.ndarray:
 
 
 def coordinates(R: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return sums of vectors with weights (rows, k, c) as weights of an orthonormal basis.
-
-    R has shape (b, c, rows), and they (rows, k, b).
-
-    >>> coordinates(np.array([[[5.0], [10.0]], [[0.0], [0.0]]]), np.array([[[1.0, 2.0]]]))
-    array([[[25.,  0.]]])
-    """
+    """Return weights (rows, k, c) of vectors as those of a basis, given its R, (b, c, rows)."""
     found = np.zeros((len(R), *weights.shape[:2]))
     for i, row in enumerate(R):
         for j, share in enumerate(row):  # those of 0, too: a weight that is not finite shows
@@ -300,10 +272,7 @@ def combined(weights: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 def sum_of_products(Q: np.ndarray, packed: np.ndarray) -> np.ndarray:
-    """Sum the symmetric matrices Q' M Q of all rows; ``packed`` are their M as `svec` packs them.
-
-    ``Q`` has shape (c, rows, d), ``packed`` (rows, c (c + 1) / 2), and the sum (d, d).
-    """
+    """Sum Q' M Q, (d, d), of all rows; Q is (c, rows, d), and M packed as by `svec`."""
     c, _, d = Q.shape
     total = np.zeros((d, d))
     for m, i, j in zip(packed.T, *np.triu_indices(c), strict=True):

@@ -69,10 +69,7 @@ def check_range(score_range: tuple[float, float]) -> Range:
 def predictive_density(
     records: Records, limits: Range, backend: str
 ) -> Callable[[Batch, np.ndarray], np.ndarray]:
-    """Compile log mean p(record | z) over points z, shape (draws, size), clipped; shape (rows,).
-
-    A record whose density is not a number is as badly predicted as any can be.
-    """
+    """Compile log mean p(record | z) over points z, (draws, size), clipped, nan to the lowest."""
     log_density = on_batch(records, [], checked(records, records.batch.log_likelihood()), backend)
 
     def densities(batch: Batch, points: np.ndarray) -> np.ndarray:
@@ -92,19 +89,12 @@ REPLICATES_NORM = 3**0.5
 
 
 def sort_by_edges(edges: Sequence[float]) -> Sort:
-    """Sort outcomes between edges; the first and the last bin are open.
-
-    >>> sort_by_edges([0.0, 1.0])(np.array([[[-9.0], [0.5], [1.0]]]), np.zeros(0)).ravel()
-    array([0, 1, 2])
-    """
+    """Sort outcomes between edges; the first and the last bin are open."""
     return lambda outcomes, uniform: np.searchsorted(edges, outcomes, side="right")
 
 
 def sort_by_rank(bins: int, replicates: int) -> Sort:
-    """Sort outcomes by their rank among the draws that follow the replicates.
-
-    Under the model ranks are uniform, whatever the distribution; ties are broken at random.
-    """
+    """Sort outcomes by rank among the draws after the replicates, ties at random: uniform ones."""
 
     def sort(outcomes: np.ndarray, uniform: np.ndarray) -> np.ndarray:
         own, others = np.split(outcomes, [1 + replicates], axis=1)

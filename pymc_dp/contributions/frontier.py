@@ -42,12 +42,11 @@ class NoFrontierRuleError(Exception):
 class Spread(NamedTuple):
     """``operand`` is broadcast over the records.
 
-    Every edge has five methods. ``norms`` are those of the records' gradients with respect to
-    the operand, shape (rows,); ``rows`` the gradients themselves, shape (rows, size of the
-    operand); ``total`` their weighted sum, of the operand's shape. ``core`` is the shape of a
-    record's part of the cut, given that of the operand. ``through`` multiplies a matrix for the
-    operand, (*its shape, n), by what the j-th number of that part has to do with the operand: shape
-    (rows, n). ``axis`` is that of the records in the cut.
+    Every edge has five methods. ``norms`` are those of the records' gradients in the operand,
+    (rows,); ``rows`` the gradients, (rows, size of the operand); ``total`` their weighted sum, of
+    the operand's shape. ``core`` is the shape of a record's part of the cut, given the operand's.
+    ``through`` multiplies a matrix for the operand, (*its shape, n), by what the j-th number of
+    that part has to do with it: (rows, n). ``axis`` is that of the records in the cut.
     """
 
     operand: Tensor
@@ -181,7 +180,12 @@ def cut_frontier(
             and x.type.dtype.startswith("float")
         ]
         if outcomes is not None and _scales_a_column(node, entering, graph, {*latents, *outcomes}):
-            cuts = [_scaled_column(node, operands, *entering)]
+            [i] = entering
+            data = operands[1 - i][:, None]
+            number: Tensor = node.inputs[i]
+            cuts: list[Edge] = [
+                Product(number.reshape((1,)), None, data, graph_norms(data), from_left=False)
+            ]
         else:
             cuts = [_cut(node, operands, i, carrying[0], graph) for i in entering]
         if any(new is not old for new, old in zip(operands, node.inputs, strict=True)) or cuts:
@@ -204,7 +208,8 @@ def _cut(node: Node, operands: list[Tensor], i: int, output: Tensor, graph: Reco
         raise NoFrontierRuleError
     if isinstance(op, Elemwise | XLogY | XLog1PY | LogAddExp | Alloc):
         return _spread(operands, i, operand, output.ndim, k, graph)
-    if is_product(node):
+    is_dot = isinstance(op, Blockwise) and isinstance(op.core_op, Dot)
+    if isinstance(op, Dot) or (is_dot and output.ndim == len(op.outputs_sig[0])):
         return _product(node, operands, i, k, graph)
     if isinstance(op, AdvancedSubtensor) and i == 0:
         return _gather(node, operands, k)
@@ -237,19 +242,6 @@ def _scales_a_column(
     column: Tensor = node.inputs[1 - entering[0]]
     is_column = column in graph.axis and column.ndim == 1
     return is_column and all(number.type.broadcastable) and apart.isdisjoint(ancestors([column]))
-
-
-def _scaled_column(node: Node, operands: list[Tensor], i: int) -> Edge:
-    number: Tensor = node.inputs[i]
-    data = operands[1 - i][:, None]
-    return Product(number.reshape((1,)), None, data, graph_norms(data), from_left=False)
-
-
-def is_product(node: Node) -> bool:
-    """Whether the node is a plain matrix product."""
-    op = node.op
-    whole = isinstance(op, Blockwise) and isinstance(op.core_op, Dot)
-    return isinstance(op, Dot) or (whole and node.outputs[0].type.ndim == len(op.outputs_sig[0]))
 
 
 def _product(node: Node, operands: list[Tensor], i: int, k: int, graph: RecordGraph) -> Edge:
@@ -307,7 +299,12 @@ def record_sums(graph: RecordGraph, latents: Sequence[Tensor]) -> RecordSums:
     # a copy prevents rewrites: |f g| as |f| |g| turned a stable residual into a norm 33% short
     edges = {edge: deep_copy_op(c) for edge, c in cut_frontier(graph, latents).items()}
     weights = pt.vector("weights", dtype="float64")
-    latent_data = _latent_data(edges, latents)
+    # factors of products that depend on latents: kept, they are not computed again
+    latent_data: dict[Edge, Tensor] = {
+        edge: edge.data
+        for edge in edges
+        if isinstance(edge, Product) and set(latents).intersection(ancestors([edge.data]))
+    }
     parts = {latent: _part(latent, edges, latent_data, weights, graph.rows) for latent in latents}
     norms = [part.norms for part in parts.values() if part.norms is not None]
     names = {leaf: name for name, leaf in graph.inputs.items()}
@@ -341,15 +338,6 @@ def _part(
         return _Part(edge.norms(edges[edge]), edge.total(edges[edge], weights).ravel(), kept)
     rows: Tensor = deep_copy_op(rows_of(latent, touching, edges, count))  # prevents rewrites
     return _Part(graph_norms(rows), sum_over_records(weights, rows), (rows,), formed=True)
-
-
-def _latent_data(edges: dict[Edge, Tensor], latents: Sequence[Tensor]) -> dict[Edge, Tensor]:
-    """Return factors of products that depend on latents: kept, they are not computed again."""
-    return {
-        edge: edge.data
-        for edge in edges
-        if isinstance(edge, Product) and set(latents).intersection(ancestors([edge.data]))
-    }
 
 
 def record_rows(graph: RecordGraph, latents: Sequence[Tensor]) -> Tensor:

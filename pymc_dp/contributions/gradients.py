@@ -43,7 +43,10 @@ from pymc_dp.privacy.norms import clip_factors, row_norms
 
 
 def with_absent_components(records: Records) -> Records:
-    """Let weights of 0 have a logarithm whose slope is 0, in the likelihood of all records."""
+    """Let weights of 0 have a logarithm whose slope is 0, in the likelihood of all records.
+
+    Known labels give such weights in mixtures, and the chain rule computes 0 / 0 there.
+    """
     batch, single = records.batch, records.single
     return records._replace(batch=_with_constants(batch), single=_with_constants(single))
 
@@ -97,13 +100,6 @@ class Measured(NamedTuple):
     kept: list[list[np.ndarray]]
 
 
-class Directions(NamedTuple):
-    """Points z, shape (draws, size), and d z / d rho at each of them, same shape."""
-
-    points: np.ndarray
-    slopes: np.ndarray
-
-
 def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
     """Contribute d log p(record | z) / dz at ``draws`` points, concatenated.
 
@@ -137,13 +133,13 @@ def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
         return np.concatenate([sum_weighted(at.batch, z, weights, *kept) for z, kept in parts])
 
     gradients = cache(partial(each_gradient, records, backend))  # compiled for units alone
-
-    def rows(at: Measured, points: np.ndarray) -> np.ndarray:
-        return np.concatenate([gradients()(at.batch, z) for z in points], axis=1)
-
-    size = draws * records.size
     return FactoredContribution(
-        size, width, lambda at, points: at.norms, weighted_sum, prepare, rows
+        size=draws * records.size,
+        width=width,
+        norms=lambda at, points: at.norms,
+        weighted_sum=weighted_sum,
+        prepare=prepare,
+        rows=lambda at, points: np.concatenate([gradients()(at.batch, z) for z in points], axis=1),
     )
 
 
@@ -167,13 +163,14 @@ def plain_gradient(records: Records, backend: str, draws: int = 1) -> RowContrib
     """Contribute the gradients with respect to mu and rho, both clipped and noised.
 
     For reproduction of Jälkö et al. (2017): the second half is a function of the first, so noise
-    on it is wasted (`gradient` releases the first half alone). The context is a `Directions`.
+    on it is wasted (`gradient` releases the first half alone). The context are points z, shape
+    (draws, size), and d z / d rho at each of them, same shape.
     """
     gradients, size = each_gradient(records, backend), 2 * draws * records.size
 
-    def prepare(batch: Batch, at: Directions) -> np.ndarray:
+    def prepare(batch: Batch, at: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         halves = []
-        for z, slope in zip(at.points, at.slopes, strict=True):
+        for z, slope in zip(*at, strict=True):
             g = gradients(batch, z)
             halves += [g, g * slope]
         return np.concatenate(halves, axis=1)
@@ -211,10 +208,7 @@ def _joint_rows(records: Records) -> Tensor:
 def by_record(
     records: Records, graphs: Sequence[Tensor], given: Mapping[Tensor, Tensor] | None = None
 ) -> list[Tensor]:
-    """Vectorize graphs of one record over a batch; each gets the rows as its first axis.
-
-    ``given`` maps further inputs of the graphs of one record to their values for a batch.
-    """
+    """Vectorize graphs of one record, on ``given`` inputs and a batch's, to rows along axis 0."""
     batched = dict(given or {})
     for name, single in records.single.inputs.items():
         axis = records.single.axis[single]
@@ -247,11 +241,7 @@ def on_batch(
     backend: str,
     read: Mapping[str, Tensor] | None = None,
 ) -> Callable[..., Any]:
-    """Compile ``outputs`` as a function of a batch, a point z and the values of ``given``.
-
-    ``read`` maps the arrays of the batch that are read to their inputs: by default those of
-    ``records.batch``.
-    """
+    """Compile outputs as a function of a batch, by ``read``, a point z and ``given``."""
     read = records.batch.inputs if read is None else read
     fn = function([*given, *read.values(), *records.latents.values()], outputs, backend)
 

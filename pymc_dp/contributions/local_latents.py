@@ -43,12 +43,7 @@ class Rule(NamedTuple):
 
 
 def rule(k: int) -> Rule:
-    """Return a rule for ``k`` latents.
-
-    >>> points, weights = rule(3)
-    >>> len(weights), (weights @ points[:, 0] ** 4).round(12)
-    (19, np.float64(3.0))
-    """
+    """Return a rule for ``k`` latents."""
     if k not in NODES:
         return _degree_five(k)
     one, weights = np.polynomial.hermite_e.hermegauss(NODES[k])
@@ -129,11 +124,9 @@ class Density(NamedTuple):
 def find_modes(
     density: Callable[[np.ndarray], Density], here: Density
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Climb from 0, where the density is ``here``, to the mode of each unit, (units, k).
+    """Climb from 0, where the density is ``here``, to the mode of each unit, (units, k), by itself.
 
-    Return also the symmetric roots of the inverse curvatures there, (units, k, k). ``density``
-    takes latents of shape (units, k). A step that does not climb is shortened. No
-    unit's steps depend on another unit.
+    Return also the symmetric roots of the inverse curvatures there, (units, k, k).
     """
     u, length = np.zeros(here.slope.shape), np.ones(len(here.value))
     values, axes = _eigen(here.curvature)
@@ -147,7 +140,12 @@ def find_modes(
         there = density(trial)
         better = climbing & (there.value >= here.value)
         u = np.where(better[:, None], trial, u)
-        here = Density(*(_chosen(better, new, old) for new, old in zip(there, here, strict=True)))
+        here = Density(
+            *(
+                np.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+                for new, old in zip(there, here, strict=True)
+            )
+        )
         length = np.where(better, np.fmin(1.0, 4 * length), length / 4)
         values, axes = _eigen(here.curvature)
         step = _step(here.slope, values, axes)
@@ -184,10 +182,6 @@ def _decomposed(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return values, axes
 
 
-def _chosen(which: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    return np.where(which.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-
-
 class _Joint(NamedTuple):
     """A batch at one point z, with the records of each unit."""
 
@@ -219,9 +213,8 @@ def marginal_scores(records: Records, derivatives: Compiled, scores: Compiled) -
     """Return every record's part of the score of its unit's marginal likelihood, (rows, c).
 
     ``derivatives`` are the compiled `local_densities`; ``scores`` computes joint log densities
-    (rows,), and joint scores, or what these are linear in, (rows, c).
-    The parts of a unit add up to its score. A record that is not finite is nan, and is left out of
-    its unit, like an outcome that is missing.
+    (rows,), and joint scores, or what these are linear in, (rows, c). A record that is not finite
+    is nan, and missing in its unit.
 
     **Privacy.** A record's part depends on the records of its own unit alone: every unit is
     searched, stopped and weighted by itself.
@@ -290,11 +283,7 @@ def _by_name(records: Records, rows: np.ndarray) -> Batch:
 
 
 def local_densities(records: Records) -> list[Tensor]:
-    """Return every record's joint log density, and its slope and curvature in the latents.
-
-    Their shapes are (rows,), (rows, k) and (rows, k, k); minus the second derivative is meant.
-    Without local latents there is nothing to return.
-    """
+    """Return records' joint log densities, slopes (rows, k) and curvatures (rows, k, k), if any."""
     names = records.local_latents
     if not names:
         return []

@@ -172,10 +172,7 @@ def _drawn_by_authors(records: Records) -> str:
 
 
 def _refuse_failing(records: Records, own: str, draw: Draw) -> None:
-    """Refuse an author's ``random=`` that fails for made-up records of zeros and for ones of ones.
-
-    A record that cannot be drawn adds nothing, and so would all of them.
-    """
+    """Refuse an author's ``random=`` that fails for made-up records, as all would add nothing."""
     made = {}
     for name, x in records.batch.inputs.items():
         shape = [2 if n is None else n for n in records.shapes[name]]
@@ -195,8 +192,7 @@ def _refuse_failing(records: Records, own: str, draw: Draw) -> None:
 def _refuse_mixing(records: Records, own: str, at_point: Callable[..., Batch]) -> None:
     """Refuse draws of an author's that are distributed otherwise beside made-up records than alone.
 
-    Each record's draws alone and beside all others are compared by the largest distance of their
-    distribution functions (Kolmogorov and Smirnov), at the initial point and beside it.
+    Distribution functions are compared by their largest distance (Kolmogorov and Smirnov).
     """
     inputs, rng = records.batch.inputs, np.random.default_rng(0)
     spec = {n: ColumnSpec(records.shapes[n], x.type.dtype) for n, x in inputs.items()}
@@ -228,10 +224,7 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def both_outcomes(records: Records) -> Draw | None:
-    """Give every record both outcomes in place of draws, where it has one of two; None elsewhere.
-
-    Nothing is drawn, and nothing of a record is read.
-    """
+    """Give records that have one of two outcomes both, in place of draws; None elsewhere."""
     if records.outcomes is None or not records.outcomes[0].is_binary or records.local_latents:
         return None
     [leaf] = records.drawn
@@ -253,10 +246,7 @@ class Scores(NamedTuple):
 
     @property
     def probabilities(self) -> np.ndarray:
-        """How likely each outcome but the observed one is, shape (rows, outcomes - 1).
-
-        Of two they follow from the scores, whose mean is zero.
-        """
+        """How likely drawn outcomes are, (rows, outcomes - 1); of two by scores, of mean 0."""
         drawn = self.weights[:, 1:]
         if drawn.shape[1] != len(BOTH):
             return np.full(drawn.shape[:2], 1 / max(drawn.shape[1], 1))
@@ -339,10 +329,7 @@ class DrawnScores(NamedTuple):
         return None if self.survey is None else self.survey.shares(batch[self.survey.name])
 
     def estimated(self, parts: Parted, root: np.ndarray | None) -> Estimated:
-        """Return what a method makes of scores along predictors, whose covariance has this root.
-
-        Without one they are taken at the point.
-        """
+        """Return what a method makes of scores along predictors; without a root, at the point."""
         if self.estimating is None or root is None:
             return Estimated(parts.weights(np.zeros(parts.vectors.shape[:2])))
         return self.estimating.estimate(Along(parts.weights, root, parts.has_both))
@@ -512,10 +499,9 @@ def _by_outcome(batch: Batch, outcomes: Collection[str], values: np.ndarray) -> 
 
 
 class UnitSums(NamedTuple):
-    """The layout of a unit's sums: its scores at all outcomes.
+    """The layout of a unit's sums of scores at all outcomes.
 
-    With survey weights they are weighted scores, the scores themselves, and the sums of what of
-    each record counts and of its square.
+    With survey weights: weighted scores, scores, sums of records' shares, and of their squares.
     """
 
     outcomes: int

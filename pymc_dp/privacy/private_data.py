@@ -161,21 +161,17 @@ def _readable(name: str, column: Column) -> Column:
     values = column.values
     if isinstance(values, Blocks):  # read before, partition by partition
         return column
+    why = ""
     try:
         if issparse(values) and values.format != "csr":
             column = column._replace(values=values.tocsr())
         none = column.take(np.arange(0))
-        fits = none.shape == column.spec.shape_of(0) and none.dtype == column.dtype
+        if none.shape == column.spec.shape_of(0) and none.dtype == column.dtype:
+            return column
     except Exception as error:  # its text may quote data
-        raise ValueError(_unreadable(name, column) + f" ({type(error).__name__})") from None
-    if not fits:
-        raise ValueError(_unreadable(name, column))
-    return column
-
-
-def _unreadable(name: str, column: Column) -> str:
-    return (
+        why = f" ({type(error).__name__})"
+    raise ValueError(
         f"data=`{name}` is an object of type {type(column.values).__name__}, from which records "
         f"cannot be gathered as {column.dtype}: give a NumPy array, a memory map, a SciPy sparse "
-        "matrix or a Dask array"
+        f"matrix or a Dask array{why}"
     )

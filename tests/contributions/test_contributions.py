@@ -16,7 +16,6 @@ from pymc_dp.contributions import gradients
 from pymc_dp.contributions.frontier import NoFrontierRuleError, cut_frontier
 from pymc_dp.contributions.gradients import (
     SMALLEST_BATCH,
-    Directions,
     gradient,
     padded,
     plain_gradient,
@@ -193,7 +192,7 @@ def test_the_papers_own_form_has_a_half_for_each_parameter(draws):
     rows = np.concatenate(rows, axis=1)
     contribution = plain_gradient(records, "python", draws)
     assert contribution.size == rows.shape[1]
-    check(contribution, columns, Directions(z, slopes), rows)
+    check(contribution, columns, (z, slopes), rows)
 
 
 def test_padding_changes_shapes_and_nothing_else():

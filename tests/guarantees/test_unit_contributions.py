@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from pymc_dp.contributions.gradients import Directions, gradient, padded, plain_gradient
+from pymc_dp.contributions.gradients import gradient, padded, plain_gradient
 from pymc_dp.privacy.contribution import unit_sums, unit_vector
 from tests.guarantees import test_sensitivity, vips_toys
 from tests.guarantees.test_sensitivity import RECORDS
@@ -116,7 +116,7 @@ def test_rows_are_the_vectors_that_a_weighted_sum_adds_up():
     check_rows(columns, several, points)
     check_rows(columns, padded(several, axes), points)
     of_paper = plain_gradient(records, "python", 2)
-    check_rows(columns, of_paper, Directions(points, points + 1))
+    check_rows(columns, of_paper, (points, points + 1))
 
 
 def check_rows(columns, contribution, context):

@@ -20,7 +20,7 @@ from scipy.special import expit
 
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions import gradients
-from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
+from pymc_dp.contributions.gradients import gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.methods.advi import AdviOptions, Prior
 from pymc_dp.methods.method import ADVI, PLAIN_ADVI, Compiled, Draws, Method, Trace, uncentred
@@ -284,7 +284,7 @@ def _query(
     points = family.sample(state.params, eps)
     context: Any = points
     if not options.aligned:
-        context = Directions(points, mean_field_slopes(state.params, eps))
+        context = points, mean_field_slopes(state.params, eps)
     clip_norm = clip_norms[state.t] * state.clip_factor
     if options.adaptive_clip is not None:
         context = gradients.AtClipNorm(context, clip_norm)

@@ -1,6 +1,14 @@
-"""How graphs become functions: on compiled backends, or at once on the Python linker."""
+"""How graphs become functions: on compiled backends, or at once on the Python linker.
 
-from collections.abc import Callable, Iterator, Sequence
+On the Python linker equal graphs are rewritten once: a model that is fitted again compiles next to
+nothing. Functions of one rewritten graph share its operations. Each thread keeps graphs of its own,
+and none with operations that write what they compute with into the graph: two functions that run at
+a time would read each other's records, and a kept graph would hold some.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -11,12 +19,109 @@ from pytensor.compile import maker
 from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.jax.linker import JAXLinker
+from pytensor.tensor.blockwise import Blockwise
 
-from pymc_dp.compiling.same_graph import graph_key, rewritten_once
-from pymc_dp.model.graphs import AnyVariable
+from pymc_dp.model.graphs import AnyVariable, attributes, unproved_in
 from pymc_dp.model.modes import PYTHON, without_c
+
+MOST_KEPT = 1024  # graphs of some tens of kilobytes each
+LARGEST_CONSTANT = 10_000  # numbers
+
+
+class Kept(threading.local):
+    """What a thread has made, by key; what nothing has asked for the longest is dropped."""
+
+    def __init__(self) -> None:
+        self.made: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable) -> Any:
+        """Return what is kept for a key, or None."""
+        if key in self.made:
+            self.made.move_to_end(key)
+        return self.made.get(key)
+
+    def put(self, key: Hashable, value: Any) -> None:
+        """Keep a value for a key."""
+        self.made[key] = value
+        if len(self.made) > MOST_KEPT:
+            self.made.popitem(last=False)
+
+
+# what PyTensor calls a maker, which makes functions of a graph; and the outputs
+_kept = Kept()
+
+
+def rewritten_once(
+    key: Hashable | None, outputs: Sequence[AnyVariable], compile_it: Callable[[], Function]
+) -> Function:
+    """Return a function with storage of its own, by an equal graph's rewrites if it has a key."""
+    if key is None:
+        return compile_it()
+    maker, computed = _kept.get(key) or (None, ())
+    # an operation may have been changed since
+    if maker is not None and not unproved_in(computed):
+        again: Function = maker.create()
+        return again
+    fn = compile_it()
+    if not writes_into_itself(fn.maker.fgraph):
+        _kept.put(key, (fn.maker, tuple(outputs)))
+    return fn
+
+
+def writes_into_itself(graph: FunctionGraph) -> bool:
+    """Whether operations store arrays in the graph while they run: loops, and inner graphs."""
+    return any(isinstance(node.op, Blockwise | HasInnerGraph) for node in graph.apply_nodes)
+
+
+def graph_key(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Hashable | None:
+    """Return a value that equals another graph's if both compute the same, operation by operation.
+
+    There is none where an operation may keep Python state, which changes between two fits, and for
+    shared variables and large constants.
+    """
+    if unproved_in(outputs):
+        return None
+    try:
+        graph = tuple((x.name, x.type) for x in inputs), _steps(inputs, outputs)
+        hash(graph)
+    except TypeError:
+        return None
+    return graph
+
+
+def _steps(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Hashable:
+    known: dict[AnyVariable, Hashable] = {x: i for i, x in enumerate(inputs)}
+    steps: list[Hashable] = []
+    for node in toposort(outputs, blockers=inputs):
+        read = tuple(known[x] if x in known else _constant(x) for x in node.inputs)
+        known |= {x: (len(steps), k) for k, x in enumerate(node.outputs)}
+        steps.append((_value(node.op), read, tuple(x.type for x in node.outputs)))
+    return tuple(steps), tuple(known[x] if x in known else _constant(x) for x in outputs)
+
+
+def _constant(x: AnyVariable) -> Hashable:
+    if not isinstance(x, Constant) or np.size(x.data) > LARGEST_CONSTANT:
+        raise TypeError
+    return x.type, _value(x.data)
+
+
+def _value(x: object) -> Hashable:
+    """Return a value that equals another's where both are the same to the last bit."""
+    if isinstance(x, Op):
+        return type(x), tuple((name, _value(x)) for name, x in sorted(attributes(x).items()))
+    if isinstance(x, FrozenFunctionGraph):
+        return tuple(v.type for v in x.inputs), _steps(x.inputs, x.outputs)
+    if isinstance(x, np.ndarray | np.generic):
+        return x.dtype.str, x.shape, x.tobytes()
+    if isinstance(x, Mapping):
+        return tuple((name, _value(x[name])) for name in x)
+    if isinstance(x, tuple | list):
+        return tuple(map(_value, x))
+    return type(x), repr(x) if isinstance(x, float | complex | slice) else x
 
 
 def compile_mode(backend: str) -> Mode:

@@ -14,8 +14,7 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Eye
 
-from pymc_dp.compiling import same_graph
-from pymc_dp.compiling.compile import function
+from pymc_dp.compiling.compile import Kept, function, graph_key
 from pymc_dp.methods.conjugate.exponential import flat_gradient
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, pt
@@ -27,7 +26,7 @@ Gradient = Callable[[np.ndarray], np.ndarray]  # point (d,) -> gradient (d,)
 LEAST_PRECISION = 1e-10
 STEP = 1e-4  # the step of central differences where the prior is smooth
 LONGEST_STEP = 1e3  # the longest step, about a kink
-_kept = same_graph.Kept()  # graphs that are made of a prior, for all models with an equal one
+_kept = Kept()  # graphs that are made of a prior, for all models with an equal one
 
 
 def draw_of_prior(variables: Sequence[AnyVariable], number: int) -> list[np.ndarray]:
@@ -57,7 +56,7 @@ def made_once[Made](records: Records, what: Hashable, make: Callable[[], Made]) 
     ``what`` distinguishes it from all else that is made of a prior. The graphs may be those of
     another model, whose log prior is the same, operation by operation: the latents are theirs, too.
     """
-    key = same_graph.graph_key(list(records.latents.values()), [records.prior])
+    key = graph_key(list(records.latents.values()), [records.prior])
     if key is None:  # an operation may keep what changes between two fits
         return make()
     graphs: Made | None = _kept.get((what, key))

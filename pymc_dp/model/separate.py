@@ -74,8 +74,14 @@ from pymc_dp.model.value_checks import (
     warn_of_lags,
     warn_of_own_means,
 )
-from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, record_shape
-from pymc_dp.privacy.units import UnitBlocks, Units
+from pymc_dp.privacy.private_data import (
+    Columns,
+    Partition,
+    PrivateData,
+    UnitBlocks,
+    Units,
+    record_shape,
+)
 
 
 class Proved(NamedTuple):

@@ -31,8 +31,14 @@ from pymc_dp.privacy.clipping import BeyondBoundError, clipped_sum
 from pymc_dp.privacy.contribution import Contribution, Contributions
 from pymc_dp.privacy.noise import Grid, keyed
 from pymc_dp.privacy.partitions import Answer, Ask, LostError, PartitionError, nothing
-from pymc_dp.privacy.private_data import Column, Columns, ColumnSpec, Partition
-from pymc_dp.privacy.units import UnitBlocks, units_of
+from pymc_dp.privacy.private_data import (
+    Column,
+    Columns,
+    ColumnSpec,
+    Partition,
+    UnitBlocks,
+    units_of,
+)
 
 # recipes whose compiled contributions a process keeps: one is in use, and a few are of other fits
 KEPT = 4

@@ -20,7 +20,7 @@ from pytensor.tensor.special import Softmax, XLogY
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_dp.compiling import same_graph
+from pymc_dp.compiling import compile as compiling
 from pymc_dp.compiling.compile import function
 from pymc_dp.driver.fit import set_up
 from pymc_dp.errors import NotSeparableError
@@ -306,12 +306,12 @@ def test_operations_that_share_an_inner_variable_are_proved_in_any_order():
 
 @pytest.fixture
 def nothing_kept(monkeypatch):
-    monkeypatch.setattr(same_graph, "_kept", same_graph.Kept())
+    monkeypatch.setattr(compiling, "_kept", compiling.Kept())
 
 
 def key_of(op):
     x = pt.vector("x")
-    return same_graph.graph_key([x], [op(x)])
+    return compiling.graph_key([x], [op(x)])
 
 
 DIFFERENT = {

@@ -12,7 +12,7 @@ import xarray as xr
 from pytensor.tensor.elemwise import Elemwise
 
 import pymc_dp
-from pymc_dp.compiling import same_graph as kept
+from pymc_dp.compiling import compile as kept
 from pymc_dp.compiling.compile import function
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import build, hierarchical

@@ -337,8 +337,6 @@ def _in_context(function: Callable[..., Any]) -> Callable[..., Any]:
 SMALLEST_BATCH = 64
 # what `prepare` returns: the number of records, and the contribution's own result on padded rows
 Padded = tuple[int, Any]
-EachRow = Callable[[Any, Any], np.ndarray]
-WeightedSum = Callable[[Any, Any, np.ndarray], np.ndarray]
 
 
 def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
@@ -372,19 +370,14 @@ def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
     )
 
 
-def _without_copies(rows: EachRow) -> EachRow:
-    def first(at: Padded, context: Any) -> np.ndarray:
-        count, prepared = at
-        return np.asarray(rows(prepared, context))[:count]
-
-    return first
+def _without_copies(rows: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    return lambda at, context: np.asarray(rows(at[1], context))[: at[0]]
 
 
-def _unweighted_copies(weighted_sum: WeightedSum) -> WeightedSum:
+def _unweighted_copies(weighted_sum: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     def sum_of_first(at: Padded, context: Any, weights: np.ndarray) -> np.ndarray:
-        count, prepared = at
-        weights = np.pad(weights, (0, _padded_size(count) - count))
-        return np.asarray(weighted_sum(prepared, context, weights))
+        padding = (0, _padded_size(at[0]) - at[0])
+        return np.asarray(weighted_sum(at[1], context, np.pad(weights, padding)))
 
     return sum_of_first
 

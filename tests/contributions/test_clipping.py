@@ -1,4 +1,4 @@
-"""Clipped scores have no bias where outcomes are the model's; both outcomes are a limit of draws."""
+"""Clipped scores have no bias where outcomes are the model's; both outcomes are the limit."""
 
 import numpy as np
 import pymc as pm

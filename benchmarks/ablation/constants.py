@@ -25,10 +25,15 @@ NUMERICS = {
     *("conditional.ROUNDING", "made_up.ROUNDING", "method.FEWEST_RELEASES", "outcomes.STEP"),
     *("outcomes.UNCHANGED", "rounds.LEAST_NOISE"),
     *("estimating.FARTHEST", "estimating.GRID", "estimating.LARGEST_LOG", "estimating.LEAST"),
-    *("estimating.LEAST_TILTED", "estimating.NEAREST", "modes.FLATTEST", "modes.ROUNDING"),
-    *("outcome_histogram.CLIP_NORM", "outcomes.BOTH", "padding.SMALLEST_BATCH"),
-    *("replicates.CLIP_NORM", "score_scales.BITS", "spans.ROUNDING", "spans.SHORTEST"),
-    *("tails.BINS", "tails.COUNTS_NORM", "tails.LEAST"),
+    *(
+        "estimating.LEAST_TILTED",
+        "estimating.NEAREST",
+        "local_latents.FLATTEST",
+        "local_latents.ROUNDING",
+    ),
+    *("checks.HISTOGRAM_NORM", "scores.BOTH", "gradients.SMALLEST_BATCH"),
+    *("checks.REPLICATES_NORM", "scores.BITS", "channels.ROUNDING", "channels.SHORTEST"),
+    *("whitened.BINS", "whitened.COUNTS_NORM", "whitened.LEAST"),
 }
 # shares of which the complement is multiplied: they are near 1, and no more than it
 NEAR_ONE = {"accepted", "share_after_steps"}

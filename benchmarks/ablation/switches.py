@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from pymc_dp.contributions import clipped_scores
+from pymc_dp.contributions import whitened
 from pymc_dp.engine import method, rounds, start
 from pymc_dp.engine.clipping import LeftOut
 from pymc_dp.engine.method import Rounds, RoundTerms
@@ -28,7 +28,7 @@ PATCHES: dict[str, tuple[Patch, ...]] = {
         (LeftOut, "best", lambda left, noise: float(left.norms[0])),
     ),
     "weights of records": (
-        (clipped_scores, "clip_factors", lambda norms, bound: np.ones_like(norms)),
+        (whitened, "record_weights", lambda variance, bound: np.ones_like(variance)),
     ),
     "a norm of their own for scores of the dispersion": (
         (Rounds, "dispersion", property(lambda own: np.zeros(own.records.size, bool))),

@@ -206,7 +206,7 @@ def _noise_at(floor: float, terms: Plan, specs: Sequence[ReleaseSpec]) -> float:
 
 
 def _noise_of_others(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -> float:
-    """Epsilon falls with one over the noise, which is at least 1 in the releases' own units."""
+    """Find the noise of other releases: epsilon falls with one over it, which is at least 1."""
     least = max(1 / spec.clip_norm for spec in specs)
     at_one = terms.granting(specs, 1.0).epsilon()
     noise = _round_up(max(at_one / target, least))
@@ -249,16 +249,10 @@ def _noise_of_selection(asked: Asked, noise: Sequence[float], runs: float, epsil
         one_run = np.max([divergences(plan, SEARCH) for plan in plans], axis=0)
         return epsilon_of_renyi(SEARCH, best_of_runs(np.array(SEARCH), one_run, runs), delta)
 
-    each = zip(asked, noise, strict=True)
-    return _smallest_noise(epsilon_at, epsilon, max(least_noise(*one) / own for one, own in each))
-
-
-def _smallest_noise(epsilon_at: Callable[[float], float], target: float, floor: float) -> float:
-    """Return the least noise, ``floor`` or above, that costs at most ``target``."""
-    noise = floor
-    if epsilon_at(floor) > target:
-        noise = _round_up(_root(epsilon_at, target, floor, 2 * floor, floor))
-    return _affordable(epsilon_at, target, noise)
+    factor = floor = max(least_noise(*one) / own for one, own in zip(asked, noise, strict=True))
+    if epsilon_at(floor) > epsilon:
+        factor = _round_up(_root(epsilon_at, epsilon, floor, 2 * floor, floor))
+    return _affordable(epsilon_at, epsilon, factor)
 
 
 def _affordable(epsilon_at: Callable[[float], float], target: float, noise: float) -> float:

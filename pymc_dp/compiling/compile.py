@@ -20,12 +20,12 @@ from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.jax.linker import JAXLinker
 from pytensor.tensor.blockwise import Blockwise
 
-from pymc_dp.model.graphs import AnyVariable, unproved_in
+from pymc_dp.model.graphs import COMPILED, AnyVariable, unproved_in
 from pymc_dp.model.modes import PYTHON, without_c
 
 MOST_KEPT = 1024  # graphs of some tens of kilobytes each
@@ -155,8 +155,14 @@ def _steps(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Has
     for node in toposort(outputs, blockers=inputs):
         read = tuple(known[x] if x in known else _constant(x) for x in node.inputs)
         known |= {x: (len(steps), k) for k, x in enumerate(node.outputs)}
-        steps.append((type(node.op), node.op, read, tuple(x.type for x in node.outputs)))
+        op = node.op
+        steps.append((type(op), op, _settings(op), read, tuple(x.type for x in node.outputs)))
     return tuple(steps), tuple(known[x] if x in known else _constant(x) for x in outputs)
+
+
+def _settings(op: Op) -> Hashable:
+    """Return all that an operation holds: PyTensor's own comparison leaves some of it out."""
+    return tuple((name, repr(x)) for name, x in sorted(vars(op).items()) if name not in COMPILED)
 
 
 def _constant(x: AnyVariable) -> Hashable:

@@ -23,7 +23,7 @@ from pymc.variational.callbacks import CheckParametersConvergence
 
 from pymc_dp.accounting.plan import Neighbours, check_count
 from pymc_dp.calibration.budget import Budget, FitTerms, split_terms
-from pymc_dp.contributions.absent_components import with_absent_components
+from pymc_dp.contributions.gradients import with_absent_components
 from pymc_dp.driver.advice import (
     refuse_bad_priors,
     refuse_bad_start,

@@ -34,7 +34,7 @@ from rich.progress import Progress
 
 from pymc_dp.accounting.plan import Plan, Release
 from pymc_dp.compiling.compile import compile_mode
-from pymc_dp.contributions.padding import padded
+from pymc_dp.contributions.gradients import padded
 from pymc_dp.errors import UnbookedError, UnreadableError
 from pymc_dp.ledger.file import locked
 from pymc_dp.ledger.ledger import Booking, Ledger

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import chi2
 
-from pymc_dp.contributions.drawn_scores import CENTRING
-from pymc_dp.contributions.tails import BINS, CENTRES
+from pymc_dp.contributions.scores import CENTRING
+from pymc_dp.contributions.whitened import BINS, CENTRES
 from pymc_dp.engine.constants import CONSTANTS
 
 # how many times as large as usual the counts of an octave may be: up to 3 every power of two is as

@@ -17,7 +17,7 @@ from pytensor.tensor.shape import Shape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_dp.contributions.channels import MANY_LATENTS
-from pymc_dp.contributions.drawn_scores import DrawnScores
+from pymc_dp.contributions.scores import DrawnScores
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.methods.prior import Gradient, prior_precision
 from pymc_dp.model import Records

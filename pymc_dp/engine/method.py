@@ -9,11 +9,15 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.plan import ReleaseSpec
-from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
 from pymc_dp.contributions.estimating import AVERAGED, Estimating
-from pymc_dp.contributions.joint_vector import PRODUCTS, joint_norm, parts_of, vector_size
-from pymc_dp.contributions.score_scales import score_scales, size_of_scales
-from pymc_dp.contributions.whitened import whitened_scores
+from pymc_dp.contributions.scores import DrawnScores, drawn_scores, score_scales, size_of_scales
+from pymc_dp.contributions.whitened import (
+    PRODUCTS,
+    joint_norm,
+    parts_of,
+    vector_size,
+    whitened_scores,
+)
 from pymc_dp.engine.clipping import Part
 from pymc_dp.engine.conditional import NormalLikelihood
 from pymc_dp.engine.constants import CONSTANTS

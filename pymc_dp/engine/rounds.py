@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp.contributions.estimating import Estimating
-from pymc_dp.contributions.joint_vector import (
+from pymc_dp.contributions.whitened import (
     COUNTS,
     SLOPE,
     TRACE,

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from pymc_dp.contributions.drawn_scores import DrawnScores
-from pymc_dp.contributions.score_scales import BITS, size_of_scales, split_scales
+from pymc_dp.contributions.scores import BITS, DrawnScores, size_of_scales, split_scales
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.curvature import matrix_blocks
 from pymc_dp.engine.made_up import away_from_stationary

@@ -23,8 +23,15 @@ from pymc_dp.model.graphs import AnyVariable
 from pymc_dp.model.harden import DataLeaf, HardenedModel
 from pymc_dp.model.split import is_entry_of_unit, without_lengths
 from pymc_dp.privacy.partitions import in_partitions
-from pymc_dp.privacy.private_data import Column, Columns, Partition
-from pymc_dp.privacy.units import Blocks, UnitBlocks, Units, units_of
+from pymc_dp.privacy.private_data import (
+    Blocks,
+    Column,
+    Columns,
+    Partition,
+    UnitBlocks,
+    Units,
+    units_of,
+)
 
 NO_RECORDS = "The data have no records: give two or more."
 

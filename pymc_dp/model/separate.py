@@ -65,8 +65,14 @@ from pymc_dp.model.split import (
     split_by_record,
 )
 from pymc_dp.model.value_checks import check_values
-from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, record_shape
-from pymc_dp.privacy.units import UnitBlocks, Units
+from pymc_dp.privacy.private_data import (
+    Columns,
+    Partition,
+    PrivateData,
+    UnitBlocks,
+    Units,
+    record_shape,
+)
 
 
 class Records(NamedTuple):

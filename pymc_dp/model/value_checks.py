@@ -46,8 +46,7 @@ from pymc_dp.model.harden import is_structural
 from pymc_dp.model.modes import PYTHON, as_written, without_c
 from pymc_dp.model.split import Split, simplify
 from pymc_dp.privacy.partitions import in_partitions
-from pymc_dp.privacy.private_data import Column, Columns, Partition
-from pymc_dp.privacy.units import UnitBlocks, Units
+from pymc_dp.privacy.private_data import Column, Columns, Partition, UnitBlocks, Units
 
 SMALL_GROUP = 5
 FEWEST_PAIRS = 8  # fewer could be equal by chance

@@ -19,8 +19,8 @@ from pytensor.compile.sharedvalue import shared
 from scipy.special import expit
 
 from pymc_dp.compiling.compile import function
-from pymc_dp.contributions import clipped_count
-from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
+from pymc_dp.contributions import gradients
+from pymc_dp.contributions.gradients import gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.methods.advi import AdviOptions, Prior
 from pymc_dp.methods.method import ADVI, PLAIN_ADVI, Compiled, Draws, Method, Trace, uncentred
@@ -121,7 +121,7 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
         score = contribute(records, backend, draws)
         update: Update = partial(_update, family, optimizer, prior(backend), aligned)
         if options.adaptive_clip is not None:
-            score = clipped_count.with_clipped_count(score, options.adaptive_clip)
+            score = gradients.with_clipped_count(score, options.adaptive_clip)
             update = _counted(update)
         return Compiled({"score": score}, update)
 
@@ -288,11 +288,11 @@ def _query(
     points = family.sample(state.params, eps)
     context: Any = points
     if not options.aligned:
-        context = Directions(points, mean_field_slopes(state.params, eps))
+        context = points, mean_field_slopes(state.params, eps)
     clip_norm = clip_norms[state.t] * state.clip_factor
     if options.adaptive_clip is not None:
-        context = clipped_count.AtClipNorm(context, clip_norm)
-        clip_norm = clip_norm * clipped_count.JOINT
+        context = gradients.AtClipNorm(context, clip_norm)
+        clip_norm = clip_norm * gradients.JOINT_NORM
     return Query("score", context, clip_norm, (points, eps))
 
 
@@ -327,7 +327,7 @@ def _counted(update: Update) -> Update:
     """Update from the sum, and move the clip norm by the released count of clipped records."""
 
     def update_both(state: State, query: Query, noisy: Noisy) -> State:
-        total, many_clipped = clipped_count.split(noisy.value)
+        total, many_clipped = gradients.split_count(noisy.value)
         state = update(state, query, noisy._replace(value=total))
         change = float(np.exp(DEFAULTS.clip_step if many_clipped else -DEFAULTS.clip_step))
         return state._replace(clip_factor=state.clip_factor * change)

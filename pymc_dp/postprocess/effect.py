@@ -27,8 +27,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.checking.release import ask, drawn_leaves, later_budget, open_fitted
-from pymc_dp.contributions.predictive_density import Range
-from pymc_dp.contributions.set_predictors import Nodes, Place, Values, on_nodes, with_values
+from pymc_dp.contributions.checks import Nodes, Place, Range, Values, on_nodes, with_values
 from pymc_dp.driver.fit import model_in_use
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.ledger.ledger import Ledger

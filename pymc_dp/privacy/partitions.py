@@ -15,8 +15,15 @@ from pymc_dp.errors import ReleaseError, UnreadableError
 from pymc_dp.privacy.clipping import ClippedSum, clipped_sum
 from pymc_dp.privacy.contribution import Contribution, Contributions
 from pymc_dp.privacy.noise import Grid, SecretRandom
-from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, open_private
-from pymc_dp.privacy.units import Blocks, UnitBlocks, Units
+from pymc_dp.privacy.private_data import (
+    Blocks,
+    Columns,
+    Partition,
+    PrivateData,
+    UnitBlocks,
+    Units,
+    open_private,
+)
 
 if TYPE_CHECKING:
     from pymc_dp.privacy.chunks import Chunked

@@ -22,8 +22,7 @@ from scipy.sparse import issparse
 
 from pymc_dp.model.columns import as_array, is_length_of, private_column, readers
 from pymc_dp.model.graphs import AnyVariable
-from pymc_dp.privacy.private_data import Column
-from pymc_dp.privacy.units import Blocks
+from pymc_dp.privacy.private_data import Blocks, Column
 from pymc_dp.tables.formula import changed_copy
 
 HINT = "weights=pymc_dp.SurveyWeights('w', upper=...)"

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.ablation import constants as module
 from benchmarks.ablation.constants import changed, constants, recorded
 from benchmarks.ablation.switches import PATCHES, without
-from pymc_dp.contributions import drawn_scores, joint_vector
+from pymc_dp.contributions import scores, whitened
 from pymc_dp.engine import clipping
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.outcomes import OutcomeScale
@@ -41,17 +41,17 @@ def test_a_field_of_the_table_has_another_value_inside_the_block():
 
 
 def test_a_constant_has_it_in_all_modules_and_in_what_follows_from_it():
-    with changed(EVERY["drawn_scores.CENTRING"], 4):
-        assert (clipping.CENTRING, drawn_scores.DRAWS) == (4, drawn_scores.WEIGHING + 4)
-    assert (clipping.CENTRING, drawn_scores.DRAWS) == (8, drawn_scores.WEIGHING + 8)
+    with changed(EVERY["scores.CENTRING"], 4):
+        assert (clipping.CENTRING, scores.DRAWS) == (4, scores.WEIGHING + 4)
+    assert (clipping.CENTRING, scores.DRAWS) == (8, scores.WEIGHING + 8)
 
 
 def test_what_a_block_reads_is_recorded():
     with recorded() as read:
         OutcomeScale(0, np.zeros(1, bool), slope=1.0).step(2.0)
-        joint_vector.joint_norm(1.0)
+        whitened.joint_norm(1.0)
     labels = set(read.labels(constants()))
-    assert {"least_fall", "joint_vector.TRACE", "joint_vector.COUNTS"} <= labels
+    assert {"least_fall", "whitened.TRACE", "whitened.COUNTS"} <= labels
     assert not labels & {"clip", "sampler.STUCK", "made_up.ROWS"}
 
 

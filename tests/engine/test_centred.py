@@ -6,7 +6,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.compiling.compile import function
-from pymc_dp.contributions.outcomes import compile_draws
+from pymc_dp.contributions.scores import compile_draws
 from pymc_dp.engine.centred import centred
 from pymc_dp.engine.conditional import log_prior_of
 from pymc_dp.engine.prior import prior_as_written

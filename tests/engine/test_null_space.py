@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.contributions.scores import drawn_scores
 from pymc_dp.engine.curvature import without_null_space
 from pymc_dp.engine.made_up import null_space_of
 from tests.zoo import separated

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import skewnorm
 
 import pymc_dp
-from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.contributions.scores import drawn_scores
 from pymc_dp.engine import start as start_module
 from pymc_dp.engine.made_up import away_from_stationary
 from tests.zoo import build as model_of

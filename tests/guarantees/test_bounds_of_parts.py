@@ -6,8 +6,7 @@ What holds for every contribution is in test_sensitivity.
 import numpy as np
 import pytest
 
-from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
-from pymc_dp.contributions.padding import padded
+from pymc_dp.contributions.gradients import gradient, padded, plain_gradient
 from pymc_dp.methods.sep.network_fit import Typical, bounded_layout
 from pymc_dp.privacy.contribution import unit_sums, unit_vector
 from pymc_dp.privacy.norms import row_norms
@@ -171,7 +170,7 @@ def test_rows_are_the_vectors_that_a_weighted_sum_adds_up():
     check_rows(columns, several, points)
     check_rows(columns, padded(several, axes), points)
     of_paper = plain_gradient(records, "python", 2)
-    check_rows(columns, of_paper, Directions(points, points + 1))
+    check_rows(columns, of_paper, (points, points + 1))
 
 
 def check_rows(columns, contribution, context):

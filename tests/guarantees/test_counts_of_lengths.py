@@ -6,12 +6,18 @@ Guards 1 and 2 of the tests of a guarantee; whole vectors of rounds are in test_
 import numpy as np
 import pytest
 
-from pymc_dp.contributions import tails
-from pymc_dp.contributions.drawn_scores import DRAWS
-from pymc_dp.contributions.joint_vector import COUNTS, At
-from pymc_dp.contributions.outcomes import BOTH
-from pymc_dp.contributions.tails import BINS, CENTRES, COUNTS_NORM, counts, memberships
-from pymc_dp.contributions.whitened_vectors import vectors
+from pymc_dp.contributions import whitened
+from pymc_dp.contributions.scores import BOTH, DRAWS
+from pymc_dp.contributions.whitened import (
+    BINS,
+    CENTRES,
+    COUNTS,
+    COUNTS_NORM,
+    At,
+    counts,
+    shared,
+    vectors,
+)
 
 MANY = (0, len(BOTH), DRAWS)
 
@@ -37,13 +43,13 @@ def test_counts_of_lengths_of_any_size_stay_within_their_norm(drawn):
 
 def whole_units(norms, chances):
     """Count a whole unit in both of a length's bins."""
-    places = np.clip(np.log2(norms) - tails.LEAST, 0, BINS - 1)
+    places = np.clip(np.log2(norms) - whitened.LEAST, 0, BINS - 1)
     each = (abs(places[..., None] - np.arange(BINS)) < 1).astype(float)
     return (each * chances[..., None]).sum(axis=1)
 
 
 def test_a_record_that_counts_in_two_bins_is_seen(monkeypatch):
-    monkeypatch.setattr(tails, "shared", whole_units)
+    monkeypatch.setattr(whitened, "shared", whole_units)
     with pytest.raises(AssertionError):
         check_norms(DRAWS)
 
@@ -58,8 +64,9 @@ def test_a_length_that_is_a_little_off_moves_its_counts_a_little():
     """Computers differ in last digits; no such difference may move a record to another bin."""
     lengths = np.concatenate([CENTRES, 2.0 ** np.linspace(-6, 14, 2001)])
     near = lengths * (1 + 1e-12 * np.random.default_rng(0).normal(size=lengths.shape))
-    assert abs(memberships(lengths) - memberships(near)).max() < 1e-10
-    hard = (memberships(lengths) > 0.5) != (memberships(near) > 0.5)
+    each, moved = (shared(x[:, None], np.ones((len(x), 1))) for x in (lengths, near))
+    assert abs(each - moved).max() < 1e-10
+    hard = (each > 0.5) != (moved > 0.5)
     assert hard.any()  # of bins with edges some would
 
 
@@ -81,7 +88,7 @@ def test_under_the_model_observed_outcomes_are_as_long_as_drawn_ones():
 def test_counts_are_the_last_part_of_a_round_but_three(many):
     at = At(np.zeros(2), np.eye(2), 3.0, 2.0)
     rows = vectors(np.random.default_rng(0).normal(size=(50, many, 2)), at)
-    part = rows[:, -3 - tails.SIZE : -3]
+    part = rows[:, -3 - whitened.BINS : -3]
     found = np.linalg.norm(part, axis=1).max()
     assert 0 < found <= 3.0 * COUNTS * (1 + 1e-12)
     # an observed length counts once, and those that are drawn once together, if there are any

@@ -12,9 +12,8 @@ from scipy import stats
 
 import pymc_dp
 from pymc_dp.compiling.compile import function
-from pymc_dp.contributions.consistent_clipping import lengths
-from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
 from pymc_dp.contributions.gradients import gradient
+from pymc_dp.contributions.scores import DrawnScores, drawn_scores, lengths
 from pymc_dp.driver.fit import set_up
 from pymc_dp.model.graphs import pt
 from pymc_dp.model.modes import sum_over_records

@@ -11,7 +11,7 @@ import pytest
 from pytensor.gradient import disconnected_grad, grad
 
 from pymc_dp import ReleaseError
-from pymc_dp.contributions import ghost
+from pymc_dp.contributions import frontier
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import compile_method
@@ -152,11 +152,11 @@ def test_parts_that_are_added_over_the_batch_before_they_are_pulled_back_are_cau
     build, monkeypatch
 ):
     def added_first(latent, edges, hidden, weights, count):
-        touching = ghost.edges_of(latent, edges)
+        touching = frontier.edges_of(latent, edges)
         sums = [(disconnected_grad(e.total(edges[e], weights)) * e.operand).sum() for e in touching]
-        rows = graph_norms(ghost.rows_of(latent, touching, edges, count))
+        rows = graph_norms(frontier.rows_of(latent, touching, edges, count))
         total = grad(pt.add(*sums), latent).ravel()
-        return ghost._Part(rows, total, tuple(edges[e] for e in touching), formed=True)
+        return frontier._Part(rows, total, tuple(edges[e] for e in touching), formed=True)
 
-    monkeypatch.setattr(ghost, "_part", added_first)
+    monkeypatch.setattr(frontier, "_part", added_first)
     assert longest(build) > 1

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import strategies as st
 
 import pymc_dp.privacy.clipping
-from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.gradients import gradient
-from pymc_dp.contributions.joint_vector import At
-from pymc_dp.contributions.whitened import whitened_scores
+from pymc_dp.contributions.scores import drawn_scores
+from pymc_dp.contributions.whitened import At, whitened_scores
 from pymc_dp.model import Column
 from pymc_dp.privacy.contribution import OWNER
 from pymc_dp.privacy.norms import clip_factors, row_norms

@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp
-from pymc_dp.contributions import clipped_count
+from pymc_dp.contributions import gradients
 from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.query import Query
@@ -116,7 +116,7 @@ def test_adaptive_clipping_pays_for_its_count_with_more_noise():
     assert {one.sd for one in noisy} == {sd}
     found = p_values(np.stack([one.value[:-1] for one in noisy]), sd)
     assert min(found.values()) > ALPHA, found
-    votes = sum(clipped_count.split(one.value)[1] for one in noisy)
+    votes = sum(gradients.split_count(one.value)[1] for one in noisy)
     assert stats.binomtest(votes, RELEASES).pvalue > ALPHA
 
 

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from pymc_dp.contributions import clipped_count, layout
-from pymc_dp.contributions.clipped_count import AtClipNorm, with_clipped_count
-from pymc_dp.contributions.gradients import gradient
+from pymc_dp.contributions import gradients, layout
+from pymc_dp.contributions.gradients import AtClipNorm, gradient, with_clipped_count
 from pymc_dp.errors import ReleaseError
 from pymc_dp.methods.sep import network as networks
 from pymc_dp.methods.sep.network_fit import Context, Typical, bounded_layout
@@ -368,7 +367,7 @@ def covered_in(found, **changed):
 
 def counted(contribution, context, quantile, clip_norm=C):
     """Return contribution, context and clip norm of a sum with the count of clipped records."""
-    joint = clip_norm * clipped_count.JOINT
+    joint = clip_norm * gradients.JOINT_NORM
     return with_clipped_count(contribution, quantile), AtClipNorm(context, clip_norm), joint
 
 

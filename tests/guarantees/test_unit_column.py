@@ -13,7 +13,7 @@ from scipy import sparse
 
 import pymc_dp
 from pymc_dp import NotSeparableError, PrivacyWarning
-from pymc_dp.contributions import whitened_vectors
+from pymc_dp.contributions import whitened
 from pymc_dp.driver.fit import set_up
 from pymc_dp.privacy.private_data import PrivateData, open_private
 from pymc_dp.privacy.wall import PrivacyWall
@@ -217,7 +217,7 @@ def test_the_column_may_set_the_length_of_the_records(first):
 @pytest.mark.parametrize("method", ["dp_advi", "vips", "dp_sep"])
 def test_units_of_one_record_give_the_fit_of_records(method, monkeypatch):
     # the slope of one record's averaged score is computed, where draws estimate that of a unit's
-    monkeypatch.setattr(whitened_vectors, "slope_share", lambda made: None)
+    monkeypatch.setattr(whitened, "slope_share", lambda made: None)
     fits = []
     for unit in (None, "subject_id"):
         settings = GOOD | QUIET | {"unit": unit, "sample_rate": 0.5, "clip_norm": 1.5}

@@ -10,16 +10,27 @@ import numpy as np
 import pytest
 
 import pymc_dp.privacy.clipping
-from pymc_dp.contributions import clipped_scores, tails, whitened_vectors
-from pymc_dp.contributions import score_scales as scales_module
-from pymc_dp.contributions.drawn_scores import DRAWS, drawn_scores
-from pymc_dp.contributions.joint_vector import ALONG_BOUND, At, Dispersion
+from pymc_dp.contributions import scores, whitened
 from pymc_dp.contributions.layout import svec
-from pymc_dp.contributions.outcomes import BOTH, UNDRAWN, compile_draws, drawn_name
-from pymc_dp.contributions.score_scales import score_scales, size_of_scales
-from pymc_dp.contributions.tails import COUNTS_NORM, SIZE
-from pymc_dp.contributions.whitened import whitened_scores
-from pymc_dp.contributions.whitened_vectors import vectors
+from pymc_dp.contributions.scores import (
+    BOTH,
+    DRAWS,
+    UNDRAWN,
+    compile_draws,
+    drawn_name,
+    drawn_scores,
+    score_scales,
+    size_of_scales,
+)
+from pymc_dp.contributions.whitened import (
+    ALONG_BOUND,
+    BINS,
+    COUNTS_NORM,
+    At,
+    Dispersion,
+    vectors,
+    whitened_scores,
+)
 from pymc_dp.privacy.contribution import for_units, with_draws
 from pymc_dp.privacy.norms import row_norms
 from tests import zoo
@@ -98,7 +109,7 @@ def check_parts(many, coordinates, dispersion):
     own = context.is_dispersion
     with np.errstate(all="ignore"):  # as inside the wall
         rows = vectors(lengths * rng.normal(size=(500, many, d)), context)
-        counts = -3 - SIZE * context.parts
+        counts = -3 - BINS * context.parts
         parts = (
             rows[:, :d][:, ~own],
             rows[:, :d][:, own],
@@ -140,7 +151,7 @@ def check_products(latents):
         scores = lengths * rng.normal(size=(500, 3, latents))
         rows = vectors(scores, context, rng.choice([0.0, 0.3, 1.0], 500))
     first = 2 * latents
-    own = row_norms(rows[:, first : -3 - SIZE])
+    own = row_norms(rows[:, first : -3 - BINS])
     assert own.max() == pytest.approx(0.5 * context.score_norm)
     assert row_norms(rows).max() <= context.clip_norm * (1 + 1e-9)
 
@@ -148,28 +159,24 @@ def check_products(latents):
 @pytest.mark.parametrize("latents", [4, 151])
 def test_products_of_longer_scores_than_are_clipped_are_longer(latents, monkeypatch):
     """The planted fault."""
-    products = whitened_vectors._products
+    products = whitened._products
     longer = lambda score, *of_round: products(1.1 * score, *of_round)  # noqa: E731
-    monkeypatch.setattr(whitened_vectors, "_products", longer)
+    monkeypatch.setattr(whitened, "_products", longer)
     with pytest.raises(AssertionError):
         check_products(latents)
 
 
 def curvatures_as_they_are(monkeypatch):
     monkeypatch.setattr(
-        whitened_vectors,
-        "clip_factors",
-        lambda norms, bound: np.minimum(1.0, (np.inf if bound == 9.0 else bound) / norms),
+        whitened, "kept_of_curvature", lambda curvature, at: np.ones(len(curvature))
     )
 
 
 def scores_after_the_shift(monkeypatch):
     """The shift is added after clipping, where nothing bounds it."""
-    clip = clipped_scores.clip_consistently
+    clip = whitened.clip_consistently
     monkeypatch.setattr(
-        clipped_scores,
-        "clip_consistently",
-        lambda s, c: clip(s, c) - s.mean(axis=1, keepdims=True),
+        whitened, "clip_consistently", lambda s, c: clip(s, c) - s.mean(axis=1, keepdims=True)
     )
 
 
@@ -182,8 +189,8 @@ def curvature_along_a_direction_as_it_is(monkeypatch):
 
 
 def two_counts_for_each_length(monkeypatch):
-    share = tails.shared
-    monkeypatch.setattr(tails, "shared", lambda norms, chances: 2 * share(norms, chances))
+    share = whitened.shared
+    monkeypatch.setattr(whitened, "shared", lambda norms, chances: 2 * share(norms, chances))
 
 
 FAULTS = [
@@ -235,9 +242,9 @@ def test_no_vector_of_scales_is_longer_than_its_norm(name, large):
 
 
 def test_magnitudes_that_are_not_clipped_are_seen(monkeypatch):
-    monkeypatch.setattr(scales_module, "BITS", 0.01)
+    monkeypatch.setattr(scores, "BITS", 0.01)
     assert check_scales("hierarchical", (0,)) <= 1
-    monkeypatch.setattr(scales_module.np, "clip", lambda x, low, high: x)
+    monkeypatch.setattr(scores.np, "clip", lambda x, low, high: x)
     with pytest.raises(AssertionError):
         check_scales("hierarchical", (0,))
 

@@ -14,7 +14,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.contributions.gradients import gradient, gradient_rows, on_batch
-from pymc_dp.contributions.joint_vector import vector_size
+from pymc_dp.contributions.whitened import vector_size
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.advi import AdviOptions, build
 from pymc_dp.model import separate

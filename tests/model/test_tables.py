@@ -13,8 +13,7 @@ from scipy import sparse
 from pymc_dp.driver.fit import set_up
 from pymc_dp.model import separate
 from pymc_dp.model.columns import read_tables
-from pymc_dp.privacy.private_data import open_private
-from pymc_dp.privacy.units import Blocks
+from pymc_dp.privacy.private_data import Blocks, open_private
 from pymc_dp.privacy.wall import PrivacyWall
 from tests import zoo
 

@@ -25,8 +25,8 @@ from pymc_dp.privacy.clipping import ClippedSum
 from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.noise import Grid
 from pymc_dp.privacy.partitions import Answer, Ask, in_partitions
+from pymc_dp.privacy.private_data import Blocks, UnitBlocks, Units, units_of
 from pymc_dp.privacy.query import Query
-from pymc_dp.privacy.units import Blocks, UnitBlocks, Units, units_of
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
 from tests import zoo

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.contributions.outcomes import compile_draws, drawn_name
+from pymc_dp.contributions.scores import compile_draws, drawn_name
 from pymc_dp.model.separate import separate
 
 rng = np.random.default_rng(0)

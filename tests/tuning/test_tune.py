@@ -25,7 +25,7 @@ from pymc_dp.accounting.accountants import ORDERS, epsilon_of_renyi
 from pymc_dp.accounting.plan import Release, ReleaseSpec, relative_noise, with_noise
 from pymc_dp.accounting.selection import ETA, Selection, draw_runs, halting
 from pymc_dp.calibration.budget import calibrate_selection
-from pymc_dp.contributions.predictive_density import Range
+from pymc_dp.contributions.checks import Range
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import compile_method
 from pymc_dp.ledger.file import fits_of

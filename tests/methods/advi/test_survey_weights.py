@@ -6,7 +6,7 @@ import pytest
 
 import pymc_dp
 from benchmarks.survey import Sample, by_design
-from pymc_dp.contributions.unit_sums import UnitSums
+from pymc_dp.contributions.scores import UnitSums
 from pymc_dp.engine import rounds
 from pymc_dp.tables.weights import SurveyWeights
 

@@ -36,10 +36,12 @@ PATCHES: dict[str, tuple[Patch, ...]] = {
     "averages over the posterior": ((RoundTerms, "of", classmethod(_at_points)),),
     "curvature along the path": ((rounds, "with_path", lambda H, *_: H),),
     "the step of the scale of outcomes": ((method, "outcome_scale", lambda records: None),),
-    "directions that no record sees": (
-        (method, "unseen_directions", lambda records, scores: np.zeros((records.size, 0))),
+    "the null space of the likelihood": (
+        (method, "null_space_of", lambda records, scores: np.zeros((records.size, 0))),
     ),
-    "scales from the first release": ((start, "_alike", lambda bits, noise: np.zeros_like(bits)),),
+    "scales from the first release": (
+        (start, "_shrunk_to_centre", lambda bits, noise: np.zeros_like(bits)),
+    ),
 }
 
 

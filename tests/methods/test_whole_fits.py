@@ -13,6 +13,7 @@ from scipy import stats
 from scipy.special import expit
 
 import pymc_dp
+from pymc_dp.engine import rounds
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
 
@@ -204,16 +205,24 @@ def test_a_known_scale_that_is_wrong_moves_no_mean():
     assert abs(mu.mean() - y.mean()) < 3 * mu.std()
 
 
-def test_a_scale_is_not_widened_by_what_is_not_known_of_the_location():
-    """Residuals at a location that noise has moved are too long."""
+def scale_beside_slopes():
+    """How far a scale is off, in standard deviations, in mean over fits, and of one mean."""
     rng = np.random.default_rng(7)
-    X = rng.normal(size=(ROWS, 8))
-    y = rng.normal(X @ rng.normal(0, 0.5, 8), 0.3)
+    X = rng.normal(size=(1000, 20))
+    y = rng.normal(X @ rng.normal(0, 0.5, 20), 0.3)
     model = zoo.line(X, y, sd=None)
-    exact = np.log(np.std(y - X @ np.linalg.lstsq(X, y, rcond=None)[0], ddof=8))
+    exact = np.log(np.std(y - X @ np.linalg.lstsq(X, y, rcond=None)[0], ddof=20))
     log_s = np.log([draws_of(fitted(model, 1, key), "s") for key in range(8)])
     z = (log_s.mean(axis=1) - exact) / log_s.std(axis=1)
-    assert abs(z.mean()) < stats.norm.isf(5e-7) / len(z) ** 0.5
+    return abs(z.mean()) * len(z) ** 0.5
+
+
+def test_a_scale_is_not_widened_by_what_is_not_known_of_the_location(monkeypatch):
+    """Residuals at a location that noise has moved are too long, and 20 slopes add up."""
+    assert scale_beside_slopes() < stats.norm.isf(5e-7)
+    # the planted fault: scores of the scale as if the location were at its mode
+    monkeypatch.setattr(rounds, "_by_distance", lambda known, state, one, m, S: 0 * m)
+    assert scale_beside_slopes() > stats.norm.isf(5e-7)
 
 
 # --- models that are wrong -----------------------------------------------------------------------

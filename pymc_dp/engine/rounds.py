@@ -359,8 +359,7 @@ def pooled(known: Known, state: State, m: np.ndarray) -> tuple[np.ndarray, np.nd
         whole = far * (H + P) - inner(x, Ht) ** 2 * outer(Ht, Ht)
         return np.asarray(state.report.noise**2 * whole)
 
-    Q, V = 0.0 * H, 0.0 * H
-    weights: list[np.ndarray] = []
+    Q, V, b, points = 0.0 * H, 0.0 * H, 0.0 * m, 0.0 * m
     for one in rounds:
         x = m - one.point
         along = times((H + one.curvature) / 2, x)
@@ -369,36 +368,33 @@ def pooled(known: Known, state: State, m: np.ndarray) -> tuple[np.ndarray, np.nd
         own = one.noise + half**2 * (outer(along, along) + n * r2 * spread)
         R = inverse(own + doubted(x))
         Q, V = Q + R, V + R @ own @ R
-        weights.append(R)
+        b = b + times(R, one.score + times(H, one.point))
+        points = points + times(R, times(H + P, one.point))
     S = inverse(Q)
-    pairs = list(zip(weights, rounds, strict=True))
-    points = np.sum([times(R, times(H + P, one.point)) for R, one in pairs], axis=0)
     middle = times(inverse(H + P), times(S, points))  # the weighted mean of points
-    noise = S @ V @ S + doubted(middle - m)
-    scores = [one.score - _by_distance(known, state, one, m, noise) for one in rounds]
-    every = [times(R, g + times(H, x.point)) for (R, x), g in zip(pairs, scores, strict=True)]
-    return times(S, np.sum(every, axis=0)), noise
+    return times(S, b), S @ V @ S + doubted(middle - m)
 
 
-def _by_distance(
+def _at_location(
     known: Known, state: State, one: Scored, m: np.ndarray, S: np.ndarray
 ) -> np.ndarray:
-    """Return what the score of the scale of outcomes has from a location that is not the mode.
+    """Return a score in which that of the scale of outcomes is as if the location were at its mode.
 
-    Its score is b N (R - 1), with R the mean squared residual in units of the scale, and R has the
-    squared distance of the location from its mode, which is known with the covariance S.
+    It is b N (R - 1), with R the mean squared residual in units of the scale. R has the squared
+    distance of the location from its mode, which is at m, up to an error of the covariance S.
     """
-    found, scale = np.zeros_like(m), known.scale
+    score, scale = one.score.copy(), known.scale
     if scale is not None:
         H, location = state.curvature, vector_blocks(scale.location)
         x = np.where(location, m - one.point, 0.0)
         doubt = np.einsum("bij,bji->bi", inverse(H + known.prior_precision), S)[location].sum()
         units = np.exp(2 * scale.slope * (state.point - one.point).flat[scale.latent])
-        R = 1 + one.score.flat[scale.latent] / scale.slope / state.number
+        unit = scale.slope * state.number
+        R = 1 + score.flat[scale.latent] / unit
         most = (1 - CONSTANTS.least_fall) * max(R, 0.0)
-        far = min(float((inner(x, times(H, x)) + doubt) * units) / state.number, most)
-        found.flat[scale.latent] = scale.slope * state.number * far
-    return found
+        far = (inner(x, times(H, x)) + doubt) * units / state.number
+        score.flat[scale.latent] -= unit * min(far, most)
+    return score
 
 
 def _beside_prior(known: Known, state: State, fitted: np.ndarray, S: np.ndarray) -> Likelihood:
@@ -435,10 +431,14 @@ def likelihood(known: Known, state: State, noisy: bool = True) -> Likelihood:
     )
     bias, m = _of_sds(state.scored[-1].back, last), state.scored[-1].point
     try:
+        corrected = state
         for _ in range(4):
-            fitted, S = pooled(known, state, m)
+            fitted, S = pooled(known, corrected, m)
             found = _beside_prior(known, state, fitted, S + bias)
             m = found.mean
+            scores = [_at_location(known, state, one, m, S) for one in state.scored]
+            pairs = zip(state.scored, scores, strict=True)
+            corrected = state._replace(scored=tuple(x._replace(score=g) for x, g in pairs))
         if not noisy:
             least = LEAST_NOISE**2 * (state.curvature + P)
             found = _beside_prior(known, state, fitted, least)

@@ -35,9 +35,9 @@ from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.norms import SQUARES, row_norms
 
-# beyond so many latents the diagonal of curvatures is released alone, and the trace of products of
-# weighted scores, and no more coordinates are integrated out; scores are formed fast then, and more
-# channels than so many cost more than they save
+# of more latents than MANY_LATENTS the diagonal of curvatures is released alone, and the trace of
+# products of weighted scores, and no more coordinates are integrated out. Their scores are formed
+# fast, so that more than MOST_FOR_MANY channels cost more than they save
 MANY_LATENTS, MOST_FOR_MANY = 150, 6
 
 

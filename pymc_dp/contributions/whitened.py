@@ -541,7 +541,7 @@ def _directions_of_draws(d: int) -> np.ndarray:
 
 
 def whitened_scores(scores: DrawnScores) -> Contribution:
-    """Contribute the score, its slope, counts of lengths, slope along a direction, squared norm.
+    """Contribute the joint vector: score, slope, products, counts of lengths, slope along, traces.
 
     The context is an `At`. Scores of the latents of the dispersion, if there are any, are weighted,
     clipped and counted by themselves.
@@ -595,7 +595,7 @@ class InSpan(NamedTuple):
     basis: np.ndarray  # (c, rows, d): orthogonal, each in latents of one part of scores
     shares: np.ndarray  # (c, rows), or (c, 1): the factors that make it orthonormal, or 0
     scores: np.ndarray  # (rows, outcomes, c): whitened scores in this basis
-    # (rows, ...): score, its slope, counts, that along a direction, and variance. Their norms are
+    # (rows, ...): all parts of the joint vector, in this basis. Their norms are
     # those of the vectors: a change of coordinates keeps the norms of scores and of curvatures.
     vectors: np.ndarray
     counting: np.ndarray | None  # what of each record counts, (rows,), with survey weights

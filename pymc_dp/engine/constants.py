@@ -18,9 +18,9 @@ class Constants(NamedTuple):
     clip: float = 1.6
     # share of the squared norm of scores that scores of the dispersion of outcomes have
     dispersion_share: float = 0.2
-    # squared scores from which on records are weighed down, over the usual d; and more, where
-    # eigenvalues of the curvature have less noise than this at the usual norm: weights bias where
-    # the model is wrong
+    # records are weighed down from a squared score of this times the number d of latents on; from
+    # a larger one, where the noise on eigenvalues of the curvature still is below ``steady`` of
+    # them: weights bias where the model is wrong
     leverage: float = 2.0
     steady: float = 0.02
     # bits: sd of the logarithms of latents' scales before any release; and the least precision,

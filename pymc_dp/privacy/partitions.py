@@ -19,10 +19,8 @@ from pymc_dp.privacy.private_data import (
     Blocks,
     Columns,
     Partition,
-    PrivateData,
     UnitBlocks,
     Units,
-    open_private,
 )
 
 if TYPE_CHECKING:
@@ -127,8 +125,3 @@ def in_partitions(
     from pymc_dp.privacy.chunks import Chunked  # needs Dask
 
     return Chunked(columns, cast(UnitBlocks | None, units))
-
-
-def number_of_records(data: PrivateData) -> int:
-    """Count the records, for what whoever holds the data is told and nothing else."""
-    return int(next(iter(open_private(data).columns.values())).rows)

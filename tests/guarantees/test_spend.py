@@ -22,7 +22,7 @@ from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
-from pymc_dp.sampling.samplers import Sampler
+from pymc_dp.sampling.samplers import Full, Poisson
 from tests import zoo
 from tests.guarantees.toys import vectors, wall_of
 from tests.plans import plan_from
@@ -42,12 +42,12 @@ class Spy:
 
     def __init__(self, patch):
         self.drawn, self.bounds, self.noise = [], [], []
-        sizes, weigh = Sampler.sizes, pymc_dp.privacy.clipping._clip_weights
-        gaussian = SecretRandom.rounded_gaussian
+        sizes = {kind: kind.sizes for kind in (Full, Poisson)}
+        weigh, gaussian = pymc_dp.privacy.clipping._clip_weights, SecretRandom.rounded_gaussian
 
         def spy_sizes(sampler, rng, numbers):
             self.drawn.append(sampler)
-            return sizes(sampler, rng, numbers)
+            return sizes[type(sampler)](sampler, rng, numbers)
 
         def spy_weigh(norms, bound):
             self.bounds.append(bound)
@@ -57,7 +57,8 @@ class Spy:
             self.noise.append(sd)
             return gaussian(source, sd, step, size)
 
-        patch.setattr(Sampler, "sizes", spy_sizes)
+        for kind in sizes:
+            patch.setattr(kind, "sizes", spy_sizes)
         patch.setattr(pymc_dp.privacy.clipping, "_clip_weights", spy_weigh)
         patch.setattr(SecretRandom, "rounded_gaussian", spy_gaussian)
 

@@ -34,6 +34,7 @@ from pytensor.graph.op import HasMultipleInnerGraph, Op
 from pytensor.graph.traversal import ancestors
 from pytensor.graph.type import Type
 from pytensor.scalar.basic import ScalarType
+from pytensor.scan.op import Scan
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
@@ -161,6 +162,8 @@ def _runs_its_own(op: Op) -> bool:
     """Whether an operation runs the functions of what it applies, and has no own gradient."""
     applied, own = getattr(op, "scalar_op", getattr(op, "core_op", None)), vars(op)
     gradients = own.get("pullback_overrides"), own.get("pushforward_overrides")
+    if isinstance(op, Scan) and (op.mode is not None or op.profile):
+        return False  # it would compile its inner graph by another linker, or write of it
     return gradients == (None, None) and all(
         own.get(spec) in (None, getattr(applied, spec, None)) for spec in SPECS
     )

@@ -140,7 +140,7 @@ def check_values(
     shapes = {n: point[str(v.name)].shape for n, v in (split.shared | split.local).items()}
     check_groups(split, data)
     table = arrays(split, data.columns)
-    refuse_centres(split, table)
+    refuse_centres(split, data.columns)
     refuse_copies(split, released, data.columns)
     check_lags(table, data.units)
     check_outcomes_read(split, data.columns)
@@ -316,10 +316,25 @@ def refuse_as_many(
 def _has_intercept(name: str, data: Partition, numbers: set[int]) -> bool:
     """Whether one column stands beside as many as there are records or units, and is constant."""
     column = data.columns[name]
-    values, axis = column.values, column.axis
-    dense = isinstance(values, np.ndarray) and values.ndim == 2
-    beside = dense and column.spec.width - 1 in numbers
-    return beside and bool((values.min(axis=axis) == values.max(axis=axis)).any())
+    if len(column.spec.shape) != 2 or column.spec.width - 1 not in numbers:
+        return False
+    lows, highs, _ = _ranges(name, column)
+    return bool((lows.min(axis=0) == highs.max(axis=0)).any())
+
+
+def _ranges(name: str, column: Column) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the least and the largest values of each partition of the records, and sums."""
+    found = in_partitions({name: column}).read(partial(_range, name))
+    lows, highs, sums = map(np.stack, zip(*found, strict=True))
+    return lows, highs, sums
+
+
+def _range(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    column = partition.columns[name]
+    values = column.values.toarray() if issparse(column.values) else column.values
+    values, axis = np.asarray(values, "float64"), column.axis
+    low = values.min(axis=axis, initial=np.inf)
+    return low, values.max(axis=axis, initial=-np.inf), values.sum(axis=axis)
 
 
 def _as_many(shape: Iterable[int | None], numbers: set[int]) -> bool:
@@ -372,7 +387,7 @@ def _by_record(name: str, partition: Partition) -> np.ndarray:
     return values.reshape(column.rows, -1) + 0.0  # of two zeros, whose bytes differ, the positive
 
 
-def refuse_centres(split: Split, table: Mapping[str, Array]) -> None:
+def refuse_centres(split: Split, columns: Columns) -> None:
     """Refuse numbers that a library took from the records before they were a graph.
 
     `pm.gp.HSGP` centres by the first inputs that it is given, and keeps the centre as a number: an
@@ -388,24 +403,25 @@ def refuse_centres(split: Split, table: Mapping[str, Array]) -> None:
             and np.size(v.data) == 1
             and v.type.dtype.startswith("float")
         ]
-        for name, own in table.items() if any(single) else ():
-            if own.values.dtype.kind != "f":
-                continue
-            low, high = own.values.min(axis=0), own.values.max(axis=0)
-            centres = np.append((low + high) / 2, own.values.mean(axis=0))
-            # and the length of a basis for a column that is centred already
-            ends = high[np.isclose(low, -high, rtol=1e-12, atol=0) & (0 < high)]
-            if any(
-                np.isclose(centres, x, rtol=1e-9, atol=0).any() or (ends < x).any()
-                for x in single
-                if x
-            ):
+        for name, column in columns.items():
+            if any(_is_centre(number, name, column) for number in single if number):
                 raise NotSeparableError(
                     f"The likelihood of `{rv.name}` holds the centre of the records of `{name}` as "
                     "a number: every record moves it. For pm.gp.HSGP, call gp.prior_linearized "
                     "with a public grid first, which fixes the centre, and give L= as a public "
                     "number."
                 )
+
+
+def _is_centre(number: float, name: str, column: Column) -> bool:
+    """Whether the number is the column's centre, or the reach of a column that was centred."""
+    if issparse(column.values) or column.dtype != "float64":
+        return False
+    lows, highs, sums = _ranges(name, column)
+    low, high = lows.min(axis=0), highs.max(axis=0)
+    centres = np.append((low + high) / 2, sums.sum(axis=0) / column.rows)
+    centred = np.isclose(low, -high, rtol=1e-12, atol=0) & (0 < high) & (high < number)
+    return bool(np.isclose(centres, number, rtol=1e-9, atol=0).any() or centred.any())
 
 
 def check_lags(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> None:

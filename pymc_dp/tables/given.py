@@ -46,7 +46,8 @@ def take_note(original: Callable[[Any], Any], data: Any) -> Any:
     if model is not None and not isinstance(data, Variable):
         name = getattr(data, "name", None)
         what = f"`{name}`" if isinstance(name, str) else f"a {type(data).__name__} of the model"
-        note = what, getattr(data, "index", None), _fault(data, found)
+        labels = getattr(data, "index", None)  # of a list it is a method
+        note = what, labels if isinstance(labels, pd.Index) else None, _fault(data, found)
         _GIVEN.setdefault(model, []).append(note)
     return found
 

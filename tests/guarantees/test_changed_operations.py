@@ -144,6 +144,9 @@ def test_a_loop_with_a_compiler_of_its_own_is_refused():
     separate(regression(of_latent=scanned()))
     with pytest.raises(NotSeparableError, match="`p` is computed by the operation `changed Scan`"):
         separate(regression(of_latent=scanned(mode=REWRITING)))
+    for settings in ({"mode": "FAST_COMPILE"}, {"profile": True}):
+        with pytest.raises(NotSeparableError, match="Scan"):
+            separate(regression(of_latent=scanned(**settings)))
 
 
 def test_no_rule_of_axes_holds_for_a_class_that_inherits_it():

@@ -41,13 +41,7 @@ def add_data_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def load(folder: Path, name: str) -> dict[str, np.ndarray]:
-    """Read all arrays of one file; those of a table with a header are its columns.
-
-    Raises
-    ------
-    SystemExit
-        The file is missing; the text says where to get its content.
-    """
+    """Read all arrays of one file; those of a table with a header are its columns."""
     path = folder / name
     if not path.exists():
         raise SystemExit(

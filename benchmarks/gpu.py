@@ -21,11 +21,11 @@ from unittest.mock import patch
 import dask.array as da
 import jax
 import numpy as np
+import pymc as pm
 from pytensor.compile.executor import Function
 from pytensor.link.jax.linker import JAXLinker
 
 import pymc_dp
-from benchmarks.large import BATCH, D, template
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import compile_method
 from pymc_dp.privacy import clipping
@@ -33,7 +33,7 @@ from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import Partition
 from pymc_dp.privacy.wall import PrivacyWall
 
-LARGE_BATCH = 100_000
+D, BATCH, LARGE_BATCH = 20, 5000, 100_000
 ROUNDS, STEPS = 3, 20  # how many are timed
 STEP = {"noise_multiplier": 2.0, "delta": 1e-9, "noise_aware": False}
 
@@ -95,6 +95,16 @@ def clocked() -> Iterator[Clock]:
         on_device = patch.object(JAXLinker, "jit_compile", lambda *x: clock.on_device(*x))
         stack.enter_context(on_device)
         yield clock
+
+
+def template():
+    """The model, on ten rows."""
+    rng = np.random.default_rng(0)
+    with pm.Model() as model:
+        X = pm.Data("X", rng.normal(size=(10, D)))
+        a, b = pm.Normal("a"), pm.Normal("b", shape=D)
+        pm.Bernoulli("y", logit_p=a + X @ b, observed=rng.integers(0, 2, 10))
+    return model
 
 
 def made_up(rows: int) -> dict[str, np.ndarray]:

@@ -9,8 +9,14 @@ import math
 import resource
 import time
 
-from benchmarks.papers.topics_corpora import GENERATED, Split, split
-from benchmarks.papers.topics_fits import by_defaults, scores, unigram_scores
+from benchmarks.papers.topics_fits import (
+    GENERATED,
+    Split,
+    by_defaults,
+    scores,
+    split,
+    unigram_scores,
+)
 
 EPSILONS = (1.0, 2.44, 5.0, math.inf)
 NAMES = (

@@ -8,7 +8,7 @@ import sys
 import pymc as pm
 
 import pymc_dp
-from benchmarks.models import build, generate
+from benchmarks.steps import build, generate
 
 
 def main():

@@ -160,11 +160,7 @@ def fit(kind: str, sample: Sample, **options: object) -> tuple[np.ndarray, np.nd
 
 
 def one(kind: str, design: str, seed: int) -> np.ndarray:
-    """Return z, the width over what it should be and over the design's, and what weights change.
-
-    The last are errors without weights, and without privacy, in sds of the design; for all
-    coefficients, (5, 4).
-    """
+    """Return z, the width over what it should be and over the design's, and what weights change."""
     sample = draw(kind, design, seed)
     beta, V = by_design(kind, sample)
     unweighted = by_design(kind, sample._replace(weight=np.ones(len(sample.y))))[0]
@@ -179,10 +175,7 @@ def one(kind: str, design: str, seed: int) -> np.ndarray:
 
 
 def wages() -> Iterator[str]:
-    """Compare widths with and without weights on the CPS wages, where Kish's factor is expected.
-
-    The largest weight is one that no record exceeds, and one that longer weights are cut to.
-    """
+    """Compare widths with and without weights on the CPS wages, where Kish's factor is expected."""
     table = load(Path(os.environ.get(VARIABLE, "data")), WAGES)
     years = (table["experience"] - 20) / 20
     x = np.stack([(table["educ_years"] - 13) / 4, years, years**2 - 0.3], axis=1)

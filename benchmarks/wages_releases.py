@@ -14,8 +14,8 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 from scipy.stats import norm, t
 
+from benchmarks.papers.experiment import quiet_fit
 from benchmarks.papers.peers import fit_peers, objective_perturbation
-from benchmarks.papers.quiet import quiet_fit
 
 DELTA = 1e-5
 PROB = 0.9

@@ -7,21 +7,20 @@ from .driver.doors import DPADVI, DPSEP, VIPS, DPFullRankADVI
 from .driver.explain import calibrate, epsilon, explain, plan
 from .driver.fit import fit
 from .errors import NotSeparableError, PosteriorWarning, PrivacyWarning, ReleaseError
-from .filing.report import privacy_report
+from .filing import privacy_report
 from .ledger.ledger import Ledger
-from .methods.sep.sep import sep_kl_bound
-from .plots.fitted import plot_check, plot_ppc, plot_topics
-from .plots.privacy import plot_noise, plot_privacy
+from .papers.kl_bound import sep_kl_bound
+from .plots import plot_noise, plot_ppc, plot_privacy
 from .postprocess.effect import effect
 from .postprocess.predict import predict
 from .postprocess.reconstruct import reconstruct
 from .postprocess.topics import perplexity
 from .results.build import Composition, compose
 from .results.report import load, save, summary
-from .synthetic.columns import Column, Columns
+from .synthetic.columns import Columns
 from .synthetic.synthesize import pool, synthesize
 from .tables.formula import censored_at
-from .tables.public_table import PublicTable, read_csvw
+from .tables.public_table import Column, PublicTable, read_csvw
 from .tables.weights import SurveyWeights
 from .tuning.tune import tune
 
@@ -56,11 +55,9 @@ __all__ = [
     "load",
     "perplexity",
     "plan",
-    "plot_check",
     "plot_noise",
     "plot_ppc",
     "plot_privacy",
-    "plot_topics",
     "pool",
     "ppc",
     "predict",

@@ -53,10 +53,12 @@ def test_a_plot_loads_what_plots_need_and_would_show_if_it_were_loaded_at_once()
     assert "arviz_plots" in packages_of(modules)
 
 
-def test_fitting_loads_no_plots():
+def test_fitting_loads_no_plots_and_no_papers():
     _, *loaded, _ = loaded_by("import pymc_dp", "pymc_dp.fit", "pymc_dp.plot_noise")
-    packages = packages_of(set.union(*(modules for _, modules in loaded)))
-    assert not {"arviz", "arviz_plots", "matplotlib", "jax"} & packages
+    modules = set.union(*(modules for _, modules in loaded))
+    assert not {"arviz", "arviz_plots", "matplotlib", "jax"} & packages_of(modules)
+    assert "pymc_dp.methods.registry" in modules
+    assert not any(name.startswith("pymc_dp.papers") for name in modules)
 
 
 @pytest.mark.slow

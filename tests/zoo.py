@@ -292,6 +292,46 @@ def build(describe) -> pm.Model:
     return model
 
 
+# the models that most tests need, on data of their own; ``more`` are further arrays, such as units
+
+
+def _on(data, describe) -> pm.Model:
+    with pm.Model() as model:
+        for name, values in data.items():
+            pm.Data(name, values)
+        describe()
+    return model
+
+
+def line(X, y, prior_sd=1.0, sd=1.0, x="X", **more) -> pm.Model:
+    """Build a normal regression with a slope ``b`` for each column; without an sd it is ``s``."""
+
+    def describe():
+        scale = pm.HalfNormal("s", 1) if sd is None else sd
+        pm.Normal("y", _predictor(x, X, prior_sd), scale, observed=y)
+
+    return _on(more, describe)
+
+
+def odds(X, y, prior_sd=1.0, x="X", **more) -> pm.Model:
+    """Build a logistic regression with a slope ``b`` for each column."""
+    return _on(more, lambda: pm.Bernoulli("y", logit_p=_predictor(x, X, prior_sd), observed=y))
+
+
+def _predictor(name, X, prior_sd):
+    return pm.Data(name, X) @ pm.Normal("b", 0, prior_sd, shape=X.shape[1])
+
+
+def coin(y, **more) -> pm.Model:
+    """Build a coin with an even prior."""
+    return _on(more, lambda: pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=y))
+
+
+def mean(y, prior_sd=1.0, sd=1.0, name="mu") -> pm.Model:
+    """Build normal outcomes of an unknown mean."""
+    return _on({}, lambda: pm.Normal("y", pm.Normal(name, 0, prior_sd), sd, observed=y))
+
+
 # fmt: off
 ACCEPTED = {"small_minibatch": lambda: minibatch(batch_size=4)} | {
     f.__name__: f

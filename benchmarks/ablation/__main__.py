@@ -20,7 +20,7 @@ from benchmarks.ablation.constants import Constant, changed, constants, recorded
 from benchmarks.ablation.switches import PATCHES, without
 from benchmarks.ablation.table import changes, table
 from benchmarks.data import VARIABLE, add_data_dir
-from benchmarks.truth.store import code_version
+from benchmarks.truth.run import code_version
 
 QUICK = 9  # of the cells: the first ones
 FACTORS = {"half": 0.5, "double": 2.0}

@@ -13,8 +13,7 @@ from benchmarks.truth.cell import DELTA, Fit, reference_fits
 from benchmarks.truth.persons import mixed, mixed_regular, visits
 from benchmarks.truth.problem import ANY, Arrays, Problem, Truth, data_set, flat, reported
 from benchmarks.truth.problems import PROBLEMS
-from benchmarks.truth.run import reference_of
-from benchmarks.truth.store import OUTPUT, append, file_of, read
+from benchmarks.truth.run import OUTPUT, append, file_of, read, reference_of
 from pymc_dp import SurveyWeights
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.result import transform_draws
@@ -51,10 +50,7 @@ class Ended(NamedTuple):
 
 
 def prepare(cell: Cell) -> Callable[[], Ended]:
-    """Return what fits the cell, with the same privacy noise each time.
-
-    All that comes before the first release is done here.
-    """
+    """Return what fits the cell, with the same privacy noise each time."""
     problem, here = cell.problem, data_set(cell.problem, SET)
     options: dict[str, Any] = {} if cell.weights is None else {"weights": cell.weights}
     if problem.unit:

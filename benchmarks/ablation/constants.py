@@ -13,38 +13,30 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pymc_dp
-from pymc_dp.methods.gaussian.defaults import Defaults
+from pymc_dp.engine.constants import Constants
 
 ROOT = Path(pymc_dp.__file__).parent
-FOLDERS = ("methods/gaussian", "contributions")
-FILES = ("methods/by_rounds.py", "methods/method.py")
-TABLE = "methods/gaussian/defaults.py"
+FOLDERS = ("engine", "contributions")
+FILES = ("methods/method.py",)
+TABLE = "engine/constants.py"
 # what is not tuned: names, layouts of a vector or a histogram, norms and grids that follow from
 # them, limits of floating point numbers, and steps of finite differences
 NUMERICS = {
-    *("belief.TINY", "estimated_counts.FACTORS", "estimated_counts.HIDDEN"),
-    *("group_curvature.LEAST_NOISE", "likelihood.UNKNOWN", "long_steps.LEAST_DAMPING"),
-    "method.MOST_NAMED",
-    *(
-        "integrated.ROUNDING",
-        "long_steps.ROUNDING",
-        "normal_latents.ROUNDING",
-        "outcome_likelihood.STEP",
-        "outcome_likelihood.NEARLY_NONE",
-    ),
-    *("outcome_scale.STEP", "outcome_shape.ROUNDING"),
-    *("scale_at_mode.NODES", "scale_at_mode.POINTS"),
-    *("scale_at_mode.SMALLEST_NOISE", "scale_at_mode.TIMES"),
-    *("posterior.LEAST_EIGENVALUE", "reported.LEFT", "schedule.FEWEST_RELEASES"),
-    *("tails.DISPERSION_SHARES", "tails.NORMS", "unseen.LEFT", "unseen.ROUNDING"),
+    *("conditional.ROUNDING", "made_up.ROUNDING", "method.FEWEST_RELEASES", "outcomes.STEP"),
+    *("outcomes.UNCHANGED", "rounds.LEAST_NOISE"),
     *("estimating.FARTHEST", "estimating.GRID", "estimating.LARGEST_LOG", "estimating.LEAST"),
-    *("estimating.LEAST_TILTED", "estimating.NEAREST", "modes.FLATTEST", "modes.ROUNDING"),
-    *("outcome_histogram.CLIP_NORM", "outcomes.BOTH", "padding.SMALLEST_BATCH"),
-    *("replicates.CLIP_NORM", "score_scales.BINS", "score_scales.LEAST", "score_scales.MOST"),
-    *("spans.ROUNDING", "spans.SHORTEST", "start.HIDDEN", "tails.BINS", "tails.LEAST"),
+    *(
+        "estimating.LEAST_TILTED",
+        "estimating.NEAREST",
+        "local_latents.FLATTEST",
+        "local_latents.ROUNDING",
+    ),
+    *("checks.HISTOGRAM_NORM", "scores.BOTH", "gradients.SMALLEST_BATCH"),
+    *("checks.REPLICATES_NORM", "scores.BITS", "channels.ROUNDING", "channels.SHORTEST"),
+    *("whitened.BINS", "whitened.COUNTS_NORM", "whitened.LEAST"),
 }
 # shares of which the complement is multiplied: they are near 1, and no more than it
-NEAR_ONE = {"accepted", "still_as_long", "share_after_steps"}
+NEAR_ONE = {"accepted", "share_after_steps"}
 
 
 class Constant(NamedTuple):
@@ -56,7 +48,7 @@ class Constant(NamedTuple):
 
     @property
     def is_field(self) -> bool:
-        """Whether it is a field of the table of defaults."""
+        """Whether it is a field of the table of constants."""
         return self.file == TABLE
 
     @property
@@ -81,7 +73,7 @@ def _times(value: Any, factor: float, near_one: bool) -> Any:
 
 def constants() -> list[Constant]:
     """Find all constants of the engine."""
-    found = [Constant(TABLE, *field) for field in Defaults._field_defaults.items()]
+    found = [Constant(TABLE, *field) for field in Constants._field_defaults.items()]
     for file in _files():
         module = _module(file)
         for name, expression in _assigned(file).items():
@@ -93,7 +85,7 @@ def constants() -> list[Constant]:
 
 
 def _is_number(value: Any) -> bool:
-    if type(value) in {tuple, dict}:  # and no table of defaults
+    if type(value) in {tuple, dict}:  # and no table of constants
         each = list(value.values()) if isinstance(value, dict) else value
         return bool(each) and all(map(_is_number, each))
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -154,7 +146,7 @@ def changed(constant: Constant, value: Any) -> Iterator[None]:
     """Give a constant another value, and compute anew what modules have derived from it."""
     with ExitStack() as stack:
         if constant.is_field:
-            stack.enter_context(patch.object(Defaults, constant.name, value))
+            stack.enter_context(patch.object(Constants, constant.name, value))
         else:
             _assign(stack, constant.file, constant.name, value)
         yield
@@ -210,8 +202,8 @@ def recorded() -> Iterator[Read]:
     """Record which constants a block reads."""
     read = Read(set(), set())
     with ExitStack() as stack:
-        for name, value in Defaults._field_defaults.items():
-            stack.enter_context(patch.object(Defaults, name, _noting(read, name, value)))
+        for name, value in Constants._field_defaults.items():
+            stack.enter_context(patch.object(Constants, name, _noting(read, name, value)))
         stack.enter_context(_lines(read))
         yield read
 

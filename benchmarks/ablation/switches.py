@@ -7,20 +7,12 @@ from unittest.mock import patch
 
 import numpy as np
 
-from pymc_dp.contributions.joint_vector import At
-from pymc_dp.methods.gaussian import problem, reported, stages, start, state
-from pymc_dp.methods.gaussian.local_posterior import LocalPosterior
-from pymc_dp.methods.gaussian.mode import Mode
-from pymc_dp.methods.gaussian.path import Path
-from pymc_dp.methods.gaussian.schedule import RoundTerms
-from pymc_dp.methods.gaussian.tails import Left, Tails
+from pymc_dp.contributions import whitened
+from pymc_dp.engine import method, rounds, start
+from pymc_dp.engine.clipping import LeftOut
+from pymc_dp.engine.method import Rounds, RoundTerms
 
 Patch = tuple[Any, str, Any]  # an object, the name of one of its attributes, another value
-
-
-def _nothing_seen(counts: np.ndarray, sd: float) -> np.ndarray:
-    return np.zeros(counts.shape, bool)
-
 
 _of = RoundTerms.of
 
@@ -32,26 +24,23 @@ def _at_points(cls: type[RoundTerms], *terms: Any) -> RoundTerms:
 # by what a fit is without
 PATCHES: dict[str, tuple[Patch, ...]] = {
     "counts of lengths": (
-        (Tails, "add", lambda tails, *_: tails),
-        (Left, "bias", lambda *_: 0.0),
+        (LeftOut, "at", lambda _, norm: np.zeros_like(norm)),
+        (LeftOut, "best", lambda left, noise: float(left.norms[0])),
     ),
-    "weights of records": ((At, "longest_unweighted", np.inf),),
+    "weights of records": (
+        (whitened, "record_weights", lambda variance, bound: np.ones_like(variance)),
+    ),
     "a norm of their own for scores of the dispersion": (
-        (problem, "dispersion_latents", lambda shapes, scale: np.zeros_like(shapes)),
+        (Rounds, "dispersion", property(lambda own: np.zeros(own.records.size, bool))),
     ),
     "averages over the posterior": ((RoundTerms, "of", classmethod(_at_points)),),
-    "curvature along the path": ((state, "whitened_direction", lambda W, path: None),),
-    "the mean beyond the mode": ((reported, "mean_beyond_mode", lambda mode, *_: mode),),
-    "a wider belief along the path": ((Mode, "widened_along", lambda mode, *_: mode),),
-    "damped steps": ((LocalPosterior, "damping", lambda *_: 1.0),),
-    "the change of the curvature along the path": ((Path, "rate", lambda *_: 0.0),),
-    "the change of a group's own curvature": (
-        (LocalPosterior, "changes_of_groups", lambda _, step: np.zeros(len(step))),
+    "curvature along the path": ((rounds, "with_path", lambda H, *_: H),),
+    "the step of the scale of outcomes": ((method, "outcome_scale", lambda records: None),),
+    "the null space of the likelihood": (
+        (method, "null_space_of", lambda records, scores: np.zeros((records.size, 0))),
     ),
-    "rounds of shifts": ((stages, "find_groups", lambda records, scores: None),),
     "scales from the first release": (
-        (start, "sums_of_squares", lambda counts, sd: np.zeros(len(counts))),
-        (start, "visible_bins", _nothing_seen),
+        (start, "_shrunk_to_centre", lambda bits, noise: np.zeros_like(bits)),
     ),
 }
 

@@ -21,10 +21,15 @@ from matplotlib.figure import Figure
 
 import pymc_dp
 from benchmarks.data import load
-from benchmarks.papers.experiment import NOT_PRIVATE, Experiment, mean_and_error, options, run
-from benchmarks.papers.picture import COLOURS, line, log_epsilon, panels
-from benchmarks.papers.quiet import quiet_fit
-from benchmarks.papers.vips_accountants import (
+from benchmarks.papers.experiment import (
+    NOT_PRIVATE,
+    Experiment,
+    mean_and_error,
+    options,
+    quiet_fit,
+    run,
+)
+from benchmarks.papers.paper_accounting import (
     DELTA,
     LABELS,
     MOMENTS,
@@ -36,6 +41,7 @@ from benchmarks.papers.vips_accountants import (
     moments,
     noises,
 )
+from benchmarks.papers.picture import COLOURS, line, log_epsilon, panels
 
 PIXELS, LATENTS, IMAGES, HELD_OUT = 784, 100, 60_000, 2000
 # the paper's noise multiplier, and the number of images by which its code divides a batch
@@ -55,23 +61,11 @@ class Images(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One fit.
+    """One fit."""
 
-    Attributes
-    ----------
-    fit : str
-        The accountant that chose the noise of one pass, or one of the other labels.
-    noise : float
-        Noise multiplier; without noise there is no clipping either.
-    batch : int
-        Expected images of a release.
-    releases : int
-    seed : int
-    """
-
-    fit: str
-    noise: float
-    batch: int
+    fit: str  # the accountant that chose the noise of one pass, or one of the other labels
+    noise: float  # multiplier; without noise there is no clipping either
+    batch: int  # expected images of a release
     releases: int
     seed: int
 

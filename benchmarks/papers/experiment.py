@@ -6,16 +6,49 @@ measured again, so an experiment that was cut short goes on where it was.
 
 import argparse
 import math
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+import pymc as pm
+import xarray as xr
 from matplotlib.figure import Figure
 from rich.progress import track
 from threadpoolctl import threadpool_limits
 
+import pymc_dp
 from benchmarks.data import add_data_dir
+
+# --- fits of experiments, which say nothing: no progress, and no warning that a budget is large --
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Leave out warnings about privacy; a function takes it as a decorator, too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pymc_dp.PrivacyWarning)
+        yield
+
+
+@quiet()
+def quiet_fit(**settings) -> xr.DataTree:
+    """Fit as `pymc_dp.fit` does."""
+    return pymc_dp.fit(progressbar=False, **settings)
+
+
+# --- fits without noise that clip as those with noise do: they show the bias of clipping alone ---
+
+
+def default_clip_norm(model: pm.Model, **settings: Any) -> float:
+    """Return the clip norm that a fit with noise takes by default; it depends on no budget."""
+    planned = pymc_dp.plan(model=model, epsilon=1.0, delta=1e-5, **settings)
+    return planned.plan.releases[-1].clip_norm  # a sketch may come first
+
+
+# --- what every experiment shares: its options, a table that grows cell by cell, its page's number
 
 OUTPUT = Path("benchmarks/results/papers")
 # how tables and pictures name a fit without noise
@@ -23,25 +56,14 @@ NOT_PRIVATE = "not private"
 
 
 class Experiment(NamedTuple):
-    """A figure or a table of a paper.
+    """A figure or a table of a paper."""
 
-    Attributes
-    ----------
-    name : str
-        Of the files: ``<name>.csv``, and ``<name>.png`` unless it has no picture.
-    cells : arguments -> iterable of NamedTuple
-        What to measure; the fields of a cell are columns of the table, and tell cells apart.
-    measure : (cell, arguments) -> dict
-        The numbers of one cell, by column.
-    summary : table -> table
-        What is printed: one row a setting, say, where cells differ by their seed.
-    draw : table -> Figure, optional
-    """
-
-    name: str
+    name: str  # of the files: <name>.csv, and <name>.png unless it has no picture
+    # what to measure: named tuples whose fields are columns of the table, and tell cells apart
     cells: Callable[[argparse.Namespace], Iterable[Any]]
+    # the numbers of one cell, by column
     measure: Callable[[Any, argparse.Namespace], dict[str, float]]
-    summary: Callable[[pd.DataFrame], pd.DataFrame]
+    summary: Callable[[pd.DataFrame], pd.DataFrame]  # what is printed
     draw: Callable[[pd.DataFrame], Figure] | None = None
 
 
@@ -80,7 +102,10 @@ def run(experiment: Experiment, arguments: argparse.Namespace) -> pd.DataFrame:
 
 
 def measured(
-    cells: Sequence[Any], measure: Callable[[Any], dict[str, float]], path: Path
+    # what to measure: named tuples whose fields are columns of the table, and tell cells apart
+    cells: Sequence[Any],
+    measure: Callable[[Any], dict[str, float]],
+    path: Path,
 ) -> pd.DataFrame:
     """Return the rows of the cells, in their order; the file gets each row as it is measured."""
     found = _read(path)
@@ -93,24 +118,14 @@ def measured(
 
 
 def mean_and_error(table: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
-    """Average over all else; add ``error``, the standard error, and ``fits``, their number.
-
-    One fit has no standard error: it is nan, and a picture has no bar there.
-    """
+    """Average over all else; add ``error``, the standard error, and ``fits``, their number."""
     groups = table.groupby(list(by), sort=False, dropna=False)[value]
     columns = {value: groups.mean(), "error": groups.sem(), "fits": groups.count()}
     return pd.DataFrame(columns).reset_index()
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """Lay a table out for a page; numbers with four significant digits.
-
-    >>> found = {"method": ["vips"], "accuracy": [0.123456], "error": [math.nan]}
-    >>> print(markdown(pd.DataFrame(found)))
-    | method | accuracy | error |
-    |---|---|---|
-    | vips | 0.1235 | - |
-    """
+    """Lay a table out for a page; numbers with four significant digits."""
     rows = [list(table.columns), ["---"] * len(table.columns)]
     rows += [[_shown(value) for value in row] for row in table.itertuples(index=False)]
     lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]

@@ -65,10 +65,7 @@ def _update(X: np.ndarray, sites: Gaussians) -> Gaussians:
 
 
 def _tilted(X: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Moments of every centre, shape (N, K, d), given its cavity and the one record.
-
-    With its responsibility the record belongs to the centre, else it says nothing about it.
-    """
+    """Moments of every centre, shape (N, K, d), given its cavity and the one record."""
     marginal = covariance + NOISE_VARIANCE * np.eye(X.shape[1])
     off = X[:, None] - mean
     step = np.linalg.solve(marginal, off[..., None])[..., 0]

@@ -7,60 +7,91 @@ No fit uses them.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp
+
+import pymc_dp
+
+# --- one noise, three epsilons: strong composition, the moments accountant, and today's accountant
+
+DELTA = 1e-4
+STRONG, MOMENTS, TODAY = "strong", "moments", "today"
+# of noise multipliers, between which the one of an epsilon is looked for
+RANGE = 0.5, 1e3
+LABELS = {
+    STRONG: "strong composition",
+    MOMENTS: "moments accountant",
+    TODAY: "today's accountant",
+}
+
+
+class Schedule(NamedTuple):
+    """How often sums over random batches are released, and the expected share of a batch."""
+
+    sample_rate: float
+    n: int
+
+
+def column(accountant: str) -> str:
+    """Name the column of what an accountant says."""
+    return f"epsilon_{accountant}"
+
+
+def epsilons(noise: float, schedule: Schedule) -> dict[str, float]:
+    """Read one noise multiplier with every accountant."""
+    if noise == 0:
+        return {column(accountant): math.inf for accountant in LABELS}
+    by_accountant = {
+        STRONG: strong_composition(noise, schedule),
+        MOMENTS: moments(noise, schedule),
+        TODAY: pymc_dp.epsilon(noise_multiplier=noise, delta=DELTA, **schedule._asdict()),
+    }
+    return {column(accountant): value for accountant, value in by_accountant.items()}
+
+
+def noises(epsilon: float, schedule: Schedule) -> dict[str, float]:
+    """Noise multipliers that strong composition and today's accountant ask for."""
+
+    def excess(noise: float) -> float:
+        return strong_composition(noise, schedule) - epsilon
+
+    return {
+        STRONG: round(brentq(excess, *RANGE), 4),
+        TODAY: pymc_dp.calibrate(epsilon=epsilon, delta=DELTA, **schedule._asdict()),
+    }
+
+
+def strong_composition(noise: float, schedule: Schedule) -> float:
+    """Epsilon of theorem 3.20 of Dwork and Roth (2014), each release amplified by its sampling."""
+    return advanced_composition(sigma=noise, delta=DELTA, **schedule._asdict())
+
+
+def moments(noise: float, schedule: Schedule) -> float:
+    """Epsilon of the moments accountant at integer orders."""
+    if noise == 0:
+        return math.inf
+    return moments_accountant(sigma=noise, delta=DELTA, **schedule._asdict())
+
+
+# --- the papers' own accountants, for reproducing their tables and for nothing else --------------
 
 
 def advanced_composition(
     *, sigma: float, sample_rate: float, n: int, delta: float, slack: float | None = None
 ) -> float:
-    r"""Epsilon as DP-ADVI accounts it: advanced composition of amplified Gaussian releases.
+    r"""Epsilon as DP-ADVI accounts it (Jälkö, Dikmen and Honkela 2017): advanced composition.
 
-    Parameters
-    ----------
-    sigma : float
-        The paper's noise scale, the standard deviation over *twice* the clip norm: half the
-        ``noise_multiplier`` of this package.
-    sample_rate : float
-        The share of records in a batch.
-    n : int
-        The number of releases.
-    delta : float
-        The total delta.
-    slack : float, optional
-        The part of ``delta`` that composition itself takes; half of it by default.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        ``slack`` does not lie between 0 and ``delta``.
-
-    Notes
-    -----
-    With :math:`\delta_0 = (\delta - \delta') / (T q)` for each of the T releases,
-
-    .. math::
-
-        s &= \log(1 + q (\exp(\sqrt{2 \log(1.25 / \delta_0)} / \sigma) - 1)) \\
-        \epsilon &= \sqrt{2 T \log(1 / \delta')} s + T s (e^s - 1).
+    ``sigma`` is the paper's noise scale, half the ``noise_multiplier`` of this package, and
+    ``slack`` the part of ``delta`` that composition itself takes; half of it by default. With
+    :math:`\delta_0 = (\delta - \delta') / (T q)` for each of the T releases,
+    :math:`s = \log(1 + q (\exp(\sqrt{2 \log(1.25 / \delta_0)} / \sigma) - 1))` and
+    :math:`\epsilon = \sqrt{2 T \log(1 / \delta')} s + T s (e^s - 1)`.
 
     **Privacy.** For reproduction only: the Gaussian step is proved for an epsilon of at most 1
     per release, and the paper uses it beyond.
-
-    References
-    ----------
-    Jälkö, Dikmen and Honkela (2017), Differentially private variational inference for
-    non-conjugate models.
-
-    Examples
-    --------
-    >>> round(advanced_composition(sigma=4, sample_rate=0.02, n=1000, delta=1e-3), 3)
-    7.201
     """
     slack = delta / 2 if slack is None else slack
     if not 0 < slack < delta:
@@ -72,41 +103,13 @@ def advanced_composition(
 
 
 def moments_accountant(*, sigma: float, sample_rate: float, n: int, delta: float) -> float:
-    r"""Epsilon as VIPS accounts it: the moments accountant at integer orders.
+    r"""Epsilon as VIPS accounts it: the moments accountant (Abadi et al. 2016, theorem 2).
 
-    Parameters
-    ----------
-    sigma : float
-        The noise's standard deviation over the sensitivity.
-    sample_rate : float
-        The probability of a record to be in a batch.
-    n : int
-        The number of releases.
-    delta : float
-        Where to read epsilon.
-
-    Returns
-    -------
-    float
-        Infinite if not even order 1 is allowed.
-
-    Notes
-    -----
-    Orders go up to :math:`\lfloor \sigma^2 \log(1 / (q \sigma)) \rfloor`, and
-    :math:`\epsilon = \min_\lambda (T \alpha(\lambda) + \log(1 / \delta)) / \lambda`.
+    Orders are integers up to :math:`\lfloor \sigma^2 \log(1 / (q \sigma)) \rfloor`; epsilon is
+    infinite if not even order 1 is allowed.
 
     **Privacy.** For reproduction only. The paper's code draws batches of a fixed size, which
     this Poisson accountant does not cover.
-
-    References
-    ----------
-    Abadi et al. (2016), Deep learning with differential privacy, theorem 2; Park et al. (2020),
-    Variational Bayes in private settings.
-
-    Examples
-    --------
-    >>> round(moments_accountant(sigma=1.24, sample_rate=0.05, n=20, delta=1e-4), 4)
-    2.4411
     """
     highest = math.floor(sigma**2 * math.log(1 / (sample_rate * sigma)))
     bounds = [

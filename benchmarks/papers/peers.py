@@ -33,13 +33,7 @@ NORM = 3.5
 def fit_peers(
     X: np.ndarray, y: np.ndarray, X_held_out: np.ndarray, settings: Sequence[dict[str, Any]]
 ) -> np.ndarray:
-    """Fit once for each setting: ``estimator``, ``epsilon`` and what else the estimator takes.
-
-    Returns
-    -------
-    array of shape (settings, held-out rows)
-        Predicted outcomes, or probabilities of a one.
-    """
+    """Fit once for each setting: ``estimator``, ``epsilon`` and what else the estimator takes."""
     for setting in settings:
         require_public(setting)
     python = environment()
@@ -52,12 +46,10 @@ def fit_peers(
 
 
 def objective_perturbation(C: float, epsilon: float, norm: float = NORM) -> dict:
-    """Return the peer's setting for rows that were divided by their public ``norm``.
-
-    diffprivlib bounds a record's curvature by a quarter of ``data_norm``, where the proof needs the
-    square of the norm: the two agree at 1. ``C`` is in units of the rows as they were. An intercept
-    is a column of X, so that it is shrunk and counted in the norm as the proof wants it.
-    """
+    """Return the peer's setting for rows that were divided by their public ``norm``."""
+    # diffprivlib bounds a record's curvature by a quarter of data_norm, where the proof needs the
+    # square of the norm: the two agree at 1. C is in units of the rows as they were. An intercept
+    # is a column of X, so that it is shrunk and counted in the norm as the proof wants it.
     fixed = {"estimator": "LogisticRegression", "data_norm": 1.0, "fit_intercept": False}
     return fixed | {"C": C * norm**2, "epsilon": epsilon}
 
@@ -74,13 +66,7 @@ def require_public(setting: dict[str, Any]) -> None:
 
 
 def environment(folder: Path = FOLDER) -> Path:
-    """Return the Python of the peers' environment, which is made if it is not there.
-
-    Raises
-    ------
-    SystemExit
-        It cannot be made; the text says why.
-    """
+    """Return the Python of the peers' environment, which is made if it is not there."""
     python, complete = folder / "bin" / "python", folder / "complete"
     if not complete.exists():
         print(f"Building {folder} for {', '.join(PACKAGES)} ...", flush=True)

@@ -36,10 +36,7 @@ def panels(
     size: tuple[float, float] = SIZE,
     shared: bool = False,
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of panels, in one row or in rows of so many columns.
-
-    ``size`` is that of a panel; panels may have ``shared`` axes.
-    """
+    """Return a figure of panels, in one row or in rows of so many columns."""
     columns = columns or count
     rows = math.ceil(count / columns)
     figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")

@@ -10,20 +10,165 @@ The first run builds an environment for diffprivlib from the network.
 
 import argparse
 import math
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pymc as pm
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.special import expit, log_expit
+from scipy.stats import norm
 
-from benchmarks.papers.experiment import NOT_PRIVATE, Experiment, options, run
-from benchmarks.papers.peers import fit_peers
-from benchmarks.papers.quiet import quiet_fit
-from benchmarks.papers.same_data_picture import draw
-from benchmarks.papers.same_data_problems import PROBLEMS
-from benchmarks.papers.tasks import Task
+from benchmarks.papers.experiment import NOT_PRIVATE, Experiment, options, quiet_fit, run
+from benchmarks.papers.peers import NORM, fit_peers, objective_perturbation
+from benchmarks.papers.picture import COLOURS, panels
+from benchmarks.papers.tasks import Task, abalone, accuracy, auc, log_density, logistic, power
+
+# --- two problems that this package and diffprivlib can both be given ----------------------------
+
+Draws = Mapping[str, np.ndarray]
+Scores = dict[str, float]
+# public: standardised columns lie within three standard deviations; the rest is shortened to that
+BOUNDS = (-3.0, 3.0)
+
+
+class Peer(NamedTuple):
+    """An estimator of diffprivlib: settings by epsilon, and what rows are divided by."""
+
+    settings: Callable[[float], dict[str, Any]]
+    scale: float = 1.0
+
+
+class Problem(NamedTuple):
+    """A model and its scores, and the peers for the same data."""
+
+    load: Callable[[Path], Task]
+    model: Callable[[Task], pm.Model]
+    # of held-out rows, from posterior draws along the first axis
+    score: Callable[[Task, Draws], Scores]
+    peers: dict[str, Peer]  # by the name of the estimator
+    score_peer: Callable[[Task, np.ndarray], Scores]
+
+
+def linear(task: Task) -> pm.Model:
+    with pm.Model() as model:
+        precision = pm.Gamma("precision", 2, 1)
+        b = pm.Normal("b", 0, 1, shape=task.X.shape[1])
+        pm.Normal("y", pm.math.dot(task.X, b), tau=precision, observed=task.y)
+    return model
+
+
+def score_logistic(task: Task, draws: Draws) -> Scores:
+    return of_log_odds(task, draws["b"] @ task.X_held_out.T)
+
+
+def of_log_odds(task: Task, log_odds: np.ndarray) -> Scores:
+    """Score log odds of a one, (draws, rows), by their mean probability over the draws."""
+    probability = expit(log_odds).mean(axis=0)
+    return {
+        "accuracy": accuracy(task.y_held_out, probability - 0.5),
+        "auc": auc(task.y_held_out, probability),
+        "log_density": log_density(log_expit(np.where(task.y_held_out, log_odds, -log_odds))),
+    }
+
+
+def score_linear(task: Task, draws: Draws) -> Scores:
+    means = draws["b"] @ task.X_held_out.T
+    each = norm.logpdf(task.y_held_out, means, draws["precision"][:, None] ** -0.5)
+    return of_prediction(task, means.mean(axis=0)) | {"log_density": log_density(each)}
+
+
+def of_prediction(task: Task, prediction: np.ndarray) -> Scores:
+    return {"rmse": float(np.sqrt(np.mean((prediction - task.y_held_out) ** 2)))}
+
+
+def of_probability(task: Task, probability: np.ndarray) -> Scores:
+    """Score the peer's probabilities, which are 0 or 1 where doubles have no other number left."""
+    tiny = np.finfo(float).eps
+    probability = np.clip(probability, tiny, 1 - tiny)
+    return of_log_odds(task, (np.log(probability) - np.log1p(-probability))[None])
+
+
+def naive_bayes(epsilon: float) -> dict[str, Any]:
+    return {"estimator": "GaussianNB", "epsilon": epsilon, "bounds": BOUNDS}
+
+
+def least_squares(epsilon: float) -> dict[str, Any]:
+    """Without an intercept: with one, bounds move by a noisy offset and are no bounds any more."""
+    fixed = {"estimator": "LinearRegression", "bounds_X": BOUNDS, "bounds_y": BOUNDS}
+    return fixed | {"fit_intercept": False, "epsilon": epsilon}
+
+
+PROBLEMS = {
+    "logistic": Problem(
+        abalone,
+        logistic,
+        score_logistic,
+        {
+            "LogisticRegression": Peer(partial(objective_perturbation, 1.0), NORM),
+            "GaussianNB": Peer(naive_bayes),
+        },
+        of_probability,
+    ),
+    "linear": Problem(
+        power, linear, score_linear, {"LinearRegression": Peer(least_squares)}, of_prediction
+    ),
+}
+
+
+# --- the picture of same data, same epsilon: a panel a score, a column of points an epsilon ------
+
+PANELS = (
+    ("logistic", "auc", "classification: AUC"),
+    ("linear", "rmse", "linear regression: rmse"),
+    ("linear", "log_density", "linear regression: log density"),
+)
+PEERS = {"LogisticRegression": "s", "LinearRegression": "^", "GaussianNB": "D"}
+SIZE = (11 / 3, 4.0)
+# of a column: neighbouring epsilons are one apart
+SPREAD = 0.6
+
+
+def draw(rows: pd.DataFrame) -> Figure:
+    """Draw the medians of a summary."""
+    figure, axes = panels(len(PANELS), size=SIZE)
+    for ax, (problem, score, title) in zip(axes, PANELS, strict=True):
+        _points(ax, rows[(rows["problem"] == problem) & rows[score].notna()], score)
+        ax.set_title(f"{title}, held out", fontsize=10)
+        ax.set_xlabel("epsilon")
+    entries = {}
+    for ax in axes:
+        points, labels = ax.get_legend_handles_labels()
+        entries |= dict(zip(labels, points, strict=True))
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=5)
+    return figure
+
+
+def _points(ax: Axes, rows: pd.DataFrame, score: str) -> None:
+    free = rows["method"] == NOT_PRIVATE
+    level = rows.loc[free, score].item()
+    ax.axhline(level, color=COLOURS[NOT_PRIVATE], ls=":", label=NOT_PRIVATE)
+    rows = rows[~free]
+    methods, epsilons = list(dict.fromkeys(rows["method"])), sorted(set(rows["epsilon"]))
+    for method, offset in zip(methods, np.linspace(-0.5, 0.5, len(methods)), strict=True):
+        points = rows[rows["method"] == method].sort_values("epsilon")
+        where = np.searchsorted(epsilons, points["epsilon"]) + SPREAD * offset
+        ax.plot(where, points[score], **_style(method), ls="", ms=7, label=method)
+    ax.set_xticks(range(len(epsilons)), [f"{epsilon:g}" for epsilon in epsilons])
+
+
+def _style(method: str) -> dict[str, str]:
+    if method in PEERS:
+        return {"color": COLOURS["peer"], "marker": PEERS[method]}
+    filling = {"mfc": "white"} if method == "dp_ops" else {}  # no guarantee is proved
+    return {"color": COLOURS[method], "marker": "o"} | filling
+
+
+# --- same data, same epsilon ---------------------------------------------------------------------
 
 EPSILONS = (0.5, 1.0, 4.0)
 DELTA = 1e-5

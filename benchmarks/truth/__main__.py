@@ -13,13 +13,10 @@ from concurrent.futures import Future
 from benchmarks.data import VARIABLE, add_data_dir
 from benchmarks.truth import same_rows
 from benchmarks.truth.cell import REFERENCE, Cell
-from benchmarks.truth.picture import draw
 from benchmarks.truth.problem import data_set, labels, reported
 from benchmarks.truth.problems import GROUPS, PROBLEMS
-from benchmarks.truth.run import Place, Task, finish, reference_of, start
-from benchmarks.truth.store import OUTPUT, code_version
-from benchmarks.truth.summary import Summary
-from benchmarks.truth.table import HEADER, details, row
+from benchmarks.truth.run import OUTPUT, Place, Task, code_version, finish, reference_of, start
+from benchmarks.truth.summary import HEADER, Summary, details, draw, row
 
 # of groups a and r; the others have one
 EPSILONS, OF_REAL = (0.1, 0.3, 1.0), (0.1, 0.3, 1.0, 8.0)

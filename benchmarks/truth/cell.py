@@ -16,7 +16,7 @@ from pymc_dp.errors import PrivacyWarning
 from pymc_dp.methods.method import Compiled
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.model.modes import without_c
-from pymc_dp.privacy.units import units_of
+from pymc_dp.privacy.private_data import units_of
 
 DELTA = 1e-5
 INTERVAL = (0.05, 0.95)
@@ -105,10 +105,7 @@ def _fit(problem: Problem, prepared: Setup, compiled: Compiled, number: int) -> 
 def _draw(
     prepared: Setup, compiled: Compiled, here: DataSet, draws: int, rng: np.random.Generator
 ) -> tuple[Truth, int]:
-    """Make all releases about a data set in place of the one that the model was built on.
-
-    Return draws, and how many doubts the fit states.
-    """
+    """Make all releases about a data set in place of the one that the model was built on."""
     columns = {
         name: Column(np.asarray(here.data[name]), spec.axis, spec.dtype)
         for name, spec in prepared.data.spec.items()

@@ -17,48 +17,35 @@ ALL = ("dp_advi", "vips", "dp_sep")
 
 
 class Problem(NamedTuple):
-    """One model of the benchmark, as its user would write it.
-
-    Attributes
-    ----------
-    name, group : str
-    truth : rng -> {variable: value}
-        Every latent, and the reported deterministics: a draw from the prior, or always the same.
-    data : (truth, rng) -> {name of a pm.Data or observed variable: values}
-    model : data -> pm.Model
-    methods : those that have updates for the model
-    reported : variables that are compared with their truth; all of the truth if empty
-    spread : name of the unconstrained latent that the reference takes on a grid
-        It is skewed, and at 0 the density of equal groups is infinite.
-    backend : what compiles the reference; JAX, or Python where JAX does not know an operation
-    regular : data -> pm.Model
-        The same posterior for the reference, in coordinates in which it is nearer to normal.
-    unit : name of the array that says which person a record belongs to, if not one a record
-    draws : how many draws sum up a private posterior
-    real : whether data are a table's own, and the posterior without privacy of the same rows stands
-        in for the truth
-    """
+    """One model of the benchmark, as its user would write it."""
 
     name: str
     group: str
+    # every latent, and the reported deterministics: a draw of the prior, or always the same
     truth: Callable[[np.random.Generator], Truth]
+    # by the names of pm.Data and of observed variables
     data: Callable[[Truth, np.random.Generator], Arrays]
     model: Callable[[Arrays], pm.Model]
-    methods: tuple[str, ...] = ANY
+    methods: tuple[str, ...] = ANY  # those that have updates for the model
+    # variables that are compared with their truth; all of the truth if empty
     reported: tuple[str, ...] = ()
+    # the unconstrained latent that the reference takes on a grid: it is skewed, with a pole at 0
     spread: str = ""
-    backend: str = "jax"
+    backend: str = "jax"  # what compiles the reference; Python where JAX does not know an operation
+    # the same posterior for the reference, in coordinates in which it is nearer to normal
     regular: Callable[[Arrays], pm.Model] | None = None
-    unit: str = ""
-    draws: int = 1000
+    unit: str = ""  # the array that says which person a record belongs to, if not one a record
+    draws: int = 1000  # that sum up a private posterior
+    # data are a table's own, and the posterior without privacy stands in for the truth
     real: bool = False
 
 
 class DataSet(NamedTuple):
     """A truth and data from it."""
 
+    # every latent, and the reported deterministics: a draw of the prior, or always the same
     truth: Truth
-    data: Arrays
+    data: Arrays  # by the names of pm.Data and of observed variables
 
     @property
     def digest(self) -> str:

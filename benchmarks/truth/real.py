@@ -98,11 +98,7 @@ def hours(rows: int, rng: np.random.Generator) -> Table:
 
 
 def prior_sds(X: np.ndarray, outcome_sd: float) -> np.ndarray:
-    """Return prior sds of coefficients: the next power of ten, as public knowledge of units is.
-
-    >>> prior_sds(np.array([[1.0, 20.0], [1.0, 60.0]]), outcome_sd=1.0)
-    array([1. , 0.1])
-    """
+    """Return prior sds of coefficients: the next power of ten, as public knowledge of units is."""
     spread = np.where(np.ptp(X, axis=0) > 0, X.std(axis=0), 1.0)
     return 10.0 ** np.ceil(np.log10(outcome_sd / spread))
 

@@ -19,30 +19,18 @@ HEADER = (
 
 
 class SameRows(NamedTuple):
-    """One cell's results; arrays have a number for each coefficient.
+    """One cell's results; arrays have a number for each coefficient."""
 
-    Attributes
-    ----------
-    sets, failures : data sets that have a reference, or failed, and those that failed
-    z : root mean square of (private mean - mean without privacy) / private sd
-    calibrated : the same of the error over the root of (private variance - that without privacy)
-        It should be 1: what privacy adds to the width is what it adds to the error.
-    ratio : median ratio of the private sd to that without privacy
-    farthest : the largest error of all fits, in sds of the private posterior
-    warned : share of the fits that state a doubt
-    silent : share of the fits with an error beyond ``FAR`` that state none
-    seconds : median time of a fit
-    """
-
-    sets: int
+    sets: int  # with a reference, or failed
     failures: int
-    z: np.ndarray
+    z: np.ndarray  # root mean square of (private mean - mean without privacy) / private sd
+    # the error over the root of (private variance - that without privacy): right is 1
     calibrated: np.ndarray
-    ratio: np.ndarray
-    farthest: float
-    warned: float
-    silent: float
-    seconds: float
+    ratio: np.ndarray  # median of the private sd over that without privacy
+    farthest: float  # the largest error, in sds of the private posterior
+    warned: float  # share of the fits that state a doubt
+    silent: float  # share of those with an error beyond FAR that state none
+    seconds: float  # median of a fit
 
 
 def compare_rows(fits: Sequence[Fit], references: Mapping[int, Fit]) -> SameRows | None:

@@ -1,56 +1,40 @@
-"""What the fits of one cell say together, coefficient by coefficient."""
+"""The tables: a line a cell, or a line a coefficient."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.truth.cell import Fit
+from benchmarks.truth.cell import Cell, Fit
+
+# --- what the fits of one cell say together, coefficient by coefficient --------------------------
 
 # eigenvalues of a correlation matrix below which a direction is not free, as in shares of one
 DEPENDENT = 1e-9
 
 
 class Coefficients(NamedTuple):
-    """One number for every coefficient, shape (coefficients,).
+    """One number for every coefficient, shape (coefficients,)."""
 
-    Attributes
-    ----------
-    coverage : share of the 90% intervals that hold the truth
-    calibration : the posterior's sd over the root mean square error; 1 is right
-    error : root mean square error over the non-private posterior's sd
-    bias : mean error over the non-private posterior's sd
-    width : median ratio of the posterior's sd to the non-private one's
-    """
-
-    coverage: np.ndarray
-    calibration: np.ndarray
-    error: np.ndarray
-    bias: np.ndarray
-    width: np.ndarray
+    coverage: np.ndarray  # share of the 90% intervals that hold the truth
+    calibration: np.ndarray  # the posterior's sd over the root mean square error; 1 is right
+    error: np.ndarray  # root mean square error over the non-private posterior's sd
+    bias: np.ndarray  # mean error over the non-private posterior's sd
+    width: np.ndarray  # median ratio of the posterior's sd to the non-private one's
 
 
 class Summary(NamedTuple):
-    """One cell's results.
+    """One cell's results."""
 
-    Attributes
-    ----------
-    sets, failures : data sets that have a reference, or failed, and those that failed
-    coefficients : Coefficients
-    joint : mean of e' H e / d, with e the error of the means and H the inverse of the non-private
-        covariance; 1 without privacy
-    interval : median length of the 90% intervals, in the coefficients' own units
-    farthest : the largest error of all fits, in sds of its own posterior
-    seconds : median time of a fit
-    """
-
-    sets: int
+    sets: int  # with a reference, or failed
     failures: int
     coefficients: Coefficients
+    # mean of e' H e / d, with e the error of means, H the inverse of the covariance without privacy
     joint: float
-    interval: float
-    farthest: float
-    seconds: float
+    interval: float  # median length of the 90% intervals, in the coefficients' own units
+    farthest: float  # the largest error, in sds of its own posterior
+    seconds: float  # median of a fit
 
 
 def summarise(fits: Sequence[Fit], references: Mapping[int, Fit]) -> Summary | None:
@@ -98,3 +82,108 @@ def _values(fit: Fit) -> tuple[list[float], ...]:
 def _size(x: np.ndarray) -> np.ndarray:
     """Root mean square over the data sets."""
     return np.sqrt((x**2).mean(axis=0))
+
+
+# --- coverage, width and error of every coefficient: a line a problem, a color a method ----------
+
+# where coverage of 90% intervals should be
+BAND = (0.84, 0.95)
+
+
+def draw(found: Sequence[tuple[Cell, Summary]], folder: Path) -> list[Path]:
+    """Write one picture for each epsilon; return where they are."""
+    paths = []
+    for epsilon in sorted({cell.epsilon for cell, _ in found}):
+        path = folder / f"truth-{epsilon:g}.png"
+        _draw([(c, summary) for c, summary in found if c.epsilon == epsilon], epsilon, path)
+        paths.append(path)
+    return paths
+
+
+def _draw(found: Sequence[tuple[Cell, Summary]], epsilon: float, path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    problems = list(dict.fromkeys(cell.problem for cell, _ in found))
+    methods = list(dict.fromkeys(cell.method for cell, _ in found))
+    fig, axes = plt.subplots(
+        1, 3, figsize=(10, 0.3 * len(problems) + 1.4), sharey=True, layout="constrained"
+    )
+    for cell, summary in found:
+        number = methods.index(cell.method)
+        height = problems.index(cell.problem) + 0.22 * (number - (len(methods) - 1) / 2)
+        each = summary.coefficients
+        for ax, values in zip(axes, (each.coverage, each.width, each.error), strict=True):
+            _draw_line(ax, height, values, f"C{number}", cell.method)
+    axes[0].axvspan(*BAND, color="0.85", zorder=0)
+    axes[0].set(xlim=(-0.02, 1.02), xlabel="coverage of 90% intervals")
+    for ax, name in zip(axes[1:], ("sd", "rmse"), strict=True):
+        ax.axvline(1.0, color="0.8", zorder=0)
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.set(xlabel=f"{name} / non-private sd")
+    axes[0].set(yticks=range(len(problems)), yticklabels=problems, ylim=(len(problems) - 0.5, -0.5))
+    handles, names = axes[0].get_legend_handles_labels()
+    kept = dict(zip(names, handles, strict=True))
+    fig.legend(kept.values(), kept.keys(), loc="outside lower center", ncols=len(kept))
+    fig.suptitle(f"epsilon={epsilon:g}: a dot a coefficient, a ring their middle")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fig.savefig(path, dpi=100)
+    plt.close(fig)
+
+
+def _draw_line(ax, height: float, values: np.ndarray, color: str, label: str) -> None:
+    ax.plot([values.min(), values.max()], [height, height], color=color, lw=0.8)
+    ax.plot(values, np.full(len(values), height), ".", color=color, ms=3)
+    ax.plot(np.median(values), height, "o", mfc="none", color=color, ms=6, label=label)
+
+
+# --- the tables: a line a cell, or a line a coefficient ------------------------------------------
+
+HEADER = (
+    "| problem | epsilon | method | sets | coverage (range) | sd / rmse (range) | "
+    "rmse / non-private sd (max) | joint | width | interval | farthest | seconds |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|---|"
+)
+DETAILS = (
+    "| coefficient | coverage | sd / rmse | rmse / non-private sd | bias / non-private sd | width |"
+    "\n|---|---|---|---|---|---|"
+)
+
+
+def row(cell: Cell, found: Summary | str) -> str:
+    """Write one cell as a line; a text in place of a summary says why there is none."""
+    start = f"| {cell.problem} | {cell.epsilon:g} | {cell.method} |"
+    if isinstance(found, str):
+        return f"{start} {found} |"
+    each = found.coefficients
+    sets = f"{found.sets}" + (f" ({found.failures} failed)" if found.failures else "")
+    cells = (
+        sets,
+        f"{_range(each.coverage, np.mean(each.coverage))}",
+        f"{_range(each.calibration, np.median(each.calibration))}",
+        f"{np.median(each.error):.2f} ({np.max(each.error):.2f})",
+        f"{found.joint:.2f}",
+        f"{np.median(each.width):.2f}",
+        f"{found.interval:.3g}",
+        f"{found.farthest:.1f}",
+        f"{found.seconds:.2f}",
+    )
+    return f"{start} {' | '.join(cells)} |"
+
+
+def details(names: list[str], found: Summary) -> str:
+    """Write one cell with a line a coefficient."""
+    lines = [
+        f"| {name} | {coverage:.3f} | {calibration:.2f} | {error:.2f} | {bias:+.2f} | {width:.2f} |"
+        for name, coverage, calibration, error, bias, width in zip(
+            names, *found.coefficients, strict=True
+        )
+    ]
+    return "\n".join([DETAILS, *lines])
+
+
+def _range(values: np.ndarray, middle: float) -> str:
+    return f"{middle:.2f} ({np.min(values):.2f}-{np.max(values):.2f})"

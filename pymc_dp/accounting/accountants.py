@@ -5,7 +5,7 @@ given; epsilon from the distribution of the privacy loss itself; Rényi divergen
 and the epsilon that they mean; last, the accountants that a caller can name:
 
 ``"pld"``
-    Privacy loss distributions (dp-accounting): the tightest; nothing for fixed-size batches.
+    Privacy loss distributions (dp-accounting): the tightest.
 ``"rdp"``
     Rényi divergences (autodp). Its routes through characteristic functions ("phi", AFA) are
     never taken: with today's SciPy they return a negative epsilon and no error.
@@ -29,7 +29,7 @@ import numpy as np
 
 from pymc_dp.accounting.plan import GAUSSIAN, Neighbours, Plan, Release
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.sampling.samplers import FixedSize, Full, Poisson, Sampler
+from pymc_dp.sampling.samplers import Full, Poisson, Sampler
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -44,7 +44,6 @@ NOISE_FLOOR, FULL_FLOOR = 0.3, 1e-4
 FULL: Pairs = frozenset((Full, neighbours) for neighbours in Neighbours)
 POISSON: Pairs = frozenset({(Poisson, Neighbours.ADD_REMOVE), (Poisson, Neighbours.ZERO_OUT)})
 POISSON_REPLACED: Pairs = frozenset({(Poisson, Neighbours.REPLACE_ONE)})
-FIXED_SIZE: Pairs = frozenset({(FixedSize, Neighbours.REPLACE_ONE)})
 
 
 def no_warning(plan: Plan, deltas: Deltas) -> None:
@@ -72,7 +71,11 @@ class Accountant(NamedTuple):
         floor = FULL_FLOOR if plan.all_full else NOISE_FLOOR
         for release in plan.releases:
             if (type(release.sampler), plan.neighbours) not in self.proved:
-                raise ValueError(_no_proof(self, release.sampler, plan.neighbours))
+                raise ValueError(
+                    f"No proof covers sampling={release.sampler.name!r} under neighbours="
+                    f"{plan.neighbours.value!r} with accountant={self.name!r}: use "
+                    "accountant='pld', which has one for each pair of them, or sampling='full'."
+                )
             _check_noise(release, plan.neighbours, floor)
         self.check_delta(plan.delta)
 
@@ -100,6 +103,11 @@ class Accountant(NamedTuple):
         """Return the same without a check: it is a bound for plans that `check` lets pass alone."""
         return np.array(_cached(self, plan.merged(), deltas))
 
+    def renyi(self, plan: Plan, orders: tuple[float, ...] | None = None) -> np.ndarray:
+        """Return a plan's Rényi divergence at each order, whichever accountant this is."""
+        RDP_DP_ACCOUNTING.check(plan)
+        return divergences(plan, ORDERS if orders is None else orders)
+
     def event(self, plan: Plan) -> DpEvent:
         """Compose the releases of a plan into one event of dp-accounting."""
         return event_of(plan, self.doubles)
@@ -125,11 +133,7 @@ def _cached(accountant: Accountant, plan: Plan, deltas: Deltas) -> Sequence[floa
 
 
 def event_of(plan: Plan, doubles: bool) -> DpEvent:
-    """Compose the releases of a plan into one event of dp-accounting.
-
-    Its noise is over the clip norm where the library doubles the sensitivity under replace-one
-    neighbours by itself, and over the sensitivity where it does not.
-    """
+    """Compose the releases of a plan into one event of dp-accounting."""
     import dp_accounting as dp
 
     events = []
@@ -137,24 +141,19 @@ def event_of(plan: Plan, doubles: bool) -> DpEvent:
         of_library = doubles and release.mechanism == GAUSSIAN
         noise = release.noise_multiplier if of_library else plan.noise(release)
         of_all = release.mechanism.event(noise)
-        event = event_of_batch(release.sampler, of_all, plan.num_records)
+        event = event_of_batch(release.sampler, of_all)
         events.append(dp.SelfComposedDpEvent(event, int(release.count)))
     return dp.ComposedDpEvent(events)
 
 
-def event_of_batch(sampler: Sampler, release: DpEvent, num_records: int | None) -> DpEvent:
+def event_of_batch(sampler: Sampler, release: DpEvent) -> DpEvent:
     """Describe a release of one batch; a batch of every row is not amplified."""
     import dp_accounting as dp
 
-    if isinstance(sampler, Full) or sampler.effective_rate(num_records) == 1:
+    if sampler.rate == 1:
         return release
     if isinstance(sampler, Poisson):
         return dp.PoissonSampledDpEvent(sampler.rate, release)
-    if isinstance(sampler, FixedSize) and num_records is not None:
-        size = sampler.batch_size(num_records)
-        return dp.SampledWithoutReplacementDpEvent(num_records, size, release)
-    if isinstance(sampler, FixedSize):
-        raise ValueError("Batches of fixed size are amplified only over a known num_records.")
     raise ValueError(f"No event is known for batches drawn by {type(sampler).__name__}.")
 
 
@@ -174,23 +173,6 @@ def _check_noise(release: Release, neighbours: Neighbours, floor: float) -> None
             f"are not reliable below {NOISE_FLOOR} if batches are sampled, {FULL_FLOOR} if full: "
             "give more noise (a smaller epsilon), or noise_multiplier=0 for a fit without privacy."
         )
-
-
-def _no_proof(accountant: Accountant, sampler: Sampler, neighbours: Neighbours) -> str:
-    kind = type(sampler)
-    proofs = {
-        pair: [name for name in sorted(ACCOUNTANTS) if (kind, pair) in ACCOUNTANTS[name].proved]
-        for pair in Neighbours
-    }
-    supported = "; ".join(
-        f"neighbours={pair.value!r} with accountant={' or '.join(map(repr, names))}"
-        for pair, names in proofs.items()
-        if names
-    )
-    return (
-        f"No proof covers sampling={sampler.name!r} under neighbours={neighbours.value!r} with "
-        f"accountant={accountant.name!r}. For sampling={sampler.name!r} use {supported}."
-    )
 
 
 # The PLD accountant rounds privacy losses up to a grid; long plans need a finer one, and plans of
@@ -223,7 +205,7 @@ def _loss(sums: Plan, grid: float) -> Any:
     total = _loss(dataclasses.replace(sums, releases=before), grid) if before else identity(grid)
     of_one = _of_few_kinds if kinds <= MANY_KINDS else _of_many_kinds
     for release in sums.releases[len(before) :]:
-        noise, rate, times = release.noise_multiplier, sums.rate(release), release.count
+        noise, rate, times = release.noise_multiplier, release.sampler.rate, release.count
         if rate == 1:  # the sum of Gaussian releases is one of them
             one = of_one(noise / math.sqrt(times), rate, sums.neighbours, grid)
         else:
@@ -259,7 +241,7 @@ def by_central_limit(sums: Plan, deltas: Deltas) -> Sequence[float]:
     from dp_accounting import get_epsilon_gaussian
 
     squares = sum(
-        r.count * sums.rate(r) ** 2 * math.expm1(min(sums.noise(r) ** -2, 50.0))
+        r.count * r.sampler.rate**2 * math.expm1(min(sums.noise(r) ** -2, 50.0))
         for r in sums.releases
     )
     return [get_epsilon_gaussian(squares**-0.5, delta) for delta in deltas]
@@ -286,13 +268,10 @@ def by_autodp(sums: Plan, deltas: Deltas) -> Sequence[float]:
 def _autodp_mechanism(sums: Plan, release: Release) -> Any:
     mechanisms, transformers = _autodp()
     gaussian = mechanisms.GaussianMechanism(sums.noise(release))
-    rate = sums.rate(release)
+    rate = release.sampler.rate
     if rate == 1:
         return gaussian
-    without_replacement = isinstance(release.sampler, FixedSize)
-    if without_replacement:
-        gaussian.neighboring = "replace_one"
-    amplify = transformers.AmplificationBySampling(PoissonSampling=not without_replacement)
+    amplify = transformers.AmplificationBySampling(PoissonSampling=True)
     return amplify(gaussian, rate, improved_bound_flag=True)
 
 
@@ -306,7 +285,7 @@ def _autodp() -> tuple[Any, Any]:
 
 
 def divergences(plan: Plan, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
-    """Return the Rényi divergence at each order, shape (orders,); infinite without noise."""
+    """Return a plan's Rényi divergence at each order, shape (orders,); infinite without noise."""
     if any(release.noise_multiplier == 0 for release in plan.releases):
         return np.full(len(orders), np.inf)
     found: np.ndarray = _rdp_accountant(plan.merged(), orders).rdp
@@ -380,7 +359,7 @@ PLD = Accountant(
 )
 COARSE_PLD = PLD._replace(of_sums=functools.partial(by_losses, grid=COARSE_GRID))
 CENTRAL_LIMIT = Accountant("central limit", by_central_limit)
-RDP = Accountant("rdp", by_autodp, FULL | POISSON | FIXED_SIZE, package="autodp")
+RDP = Accountant("rdp", by_autodp, FULL | POISSON, package="autodp")
 RDP_DP_ACCOUNTING = Accountant(
     "rdp_dp_accounting", by_dp_accounting, RDP.proved, warn_if_loose=warn_of_orders
 )

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from pymc_dp.sampling.samplers import FixedSize, Full, Sampler, sampler_named
+from pymc_dp.sampling.samplers import Full, Sampler, sampler_named
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent, NeighboringRelation
@@ -278,9 +278,7 @@ class Plan:
     neighbours: Neighbours
     delta: float  # the probability with which epsilon may fail, in (0, 1)
     accountant: Accountant
-    # public; needed by fixed-size sampling, where it must be the true number of records, which
-    # replace-one neighbours make public
-    num_records: int | None = None
+    num_records: int | None = None  # public and nominal: never compared with the data
     # the data that say which records belong to one person, in all of whose records neighbours
     # differ; without it the unit is the record
     unit: str | None = None
@@ -288,7 +286,8 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "releases", tuple(self.releases))
         self.accountant.check(self)
-        _check_num_records(self)
+        if self.num_records is not None and operator.index(self.num_records) < 1:
+            raise ValueError(f"num_records={self.num_records!r} must be at least 1.")
         _check_unit(self)
 
     @property
@@ -299,7 +298,7 @@ class Plan:
     @property
     def all_full(self) -> bool:
         """Whether every batch holds every record."""
-        return all(self.rate(release) == 1 for release in self.releases)
+        return all(release.sampler.rate == 1 for release in self.releases)
 
     @property
     def rho(self) -> float | None:
@@ -312,15 +311,6 @@ class Plan:
     def all_sums(self) -> bool:
         """Whether every release is a noisy sum: of nothing else an epsilon is claimed."""
         return all(release.mechanism == GAUSSIAN for release in self.releases)
-
-    @property
-    def needs_exact_number(self) -> bool:
-        """Whether ``num_records`` must be the true number of records."""
-        return any(isinstance(release.sampler, FixedSize) for release in self.releases)
-
-    def rate(self, release: Release) -> float:
-        """Rate at which a record is really drawn for a release."""
-        return release.sampler.effective_rate(self.num_records)
 
     def noise(self, release: Release) -> float:
         """Noise of a release over its sensitivity."""
@@ -340,17 +330,10 @@ class Plan:
 
     def renyi(self, orders: tuple[float, ...] | None = None) -> np.ndarray:
         """Return the Rényi divergence of the whole plan at each order, whatever its accountant."""
-        # accountants.py reads plans
-        from pymc_dp.accounting.accountants import ORDERS, RDP_DP_ACCOUNTING, divergences
-
-        RDP_DP_ACCOUNTING.check(self)
-        return divergences(self, ORDERS if orders is None else orders)
+        return self.accountant.renyi(self, orders)
 
     def granting(self, specs: Sequence[ReleaseSpec], noise_multiplier: float) -> Plan:
-        """Return a plan of these terms for the releases that a method asks for.
-
-        ``noise_multiplier`` is that of the releases without a share of their own.
-        """
+        """Return a plan of these terms for the releases that a method asks for."""
         return dataclasses.replace(self, releases=with_noise(specs, noise_multiplier))
 
     def merged(self) -> Plan:
@@ -387,17 +370,6 @@ class Plan:
         return json.dumps(_plain(settings), allow_nan=False)
 
 
-def _check_num_records(plan: Plan) -> None:
-    if plan.num_records is None:
-        if plan.needs_exact_number:
-            raise ValueError(
-                "sampling='fixed_size' needs num_records, the public number of records, to know "
-                "what share of them a batch holds."
-            )
-    elif operator.index(plan.num_records) < 1:
-        raise ValueError(f"num_records={plan.num_records!r} must be at least 1.")
-
-
 def _check_unit(plan: Plan) -> None:
     if plan.unit is None:
         return
@@ -405,11 +377,6 @@ def _check_unit(plan: Plan) -> None:
         raise ValueError(
             f"unit={plan.unit!r} reads like the record, which a fit protects without unit=: leave "
             "it out, or give the data that say which records belong together another name."
-        )
-    if plan.needs_exact_number:
-        raise ValueError(
-            f"sampling='fixed_size' draws a number of records, but unit={plan.unit!r} draws "
-            "persons: use sampling='poisson' or 'full'."
         )
     if not plan.all_sums:
         raise ValueError(

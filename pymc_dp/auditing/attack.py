@@ -59,10 +59,7 @@ def _pairs(observations: list[Observation]) -> list[tuple[Observation, Observati
 
 
 class Rule(NamedTuple):
-    """Guess that the canary is in where ``sign * score > threshold``.
-
-    The score is one feature, or the last one: a linear discriminant of them all.
-    """
+    """Guess that the canary is in where ``sign * score > threshold``."""
 
     centre: np.ndarray
     scale: np.ndarray

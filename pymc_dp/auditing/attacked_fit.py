@@ -67,10 +67,7 @@ def candidates(records: Records, rng: np.random.Generator) -> Batch:
 
 
 def background_records(records: Records, rng: np.random.Generator, count: int) -> Batch:
-    """Make up records near zero, which contribute little where a model lets them.
-
-    A batch holds some of them, and the attacker does not know which: they act as noise.
-    """
+    """Make up records near zero, which contribute little where a model lets them."""
     rows = probe_rows(records, rng, rng.integers(0, 2, count).tolist())
     return {name: v * BACKGROUND_SCALE if v.dtype.kind == "f" else v for name, v in rows.items()}
 

@@ -8,9 +8,10 @@ accountant is asked again for what a result claims.
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -47,12 +48,8 @@ LOW_NOISE = 0.5  # noise over sensitivity that is warned about
 
 
 @dataclass(frozen=True)
-class Budget:
-    """What a fit may spend: terms that were checked, whose text becomes values here.
-
-    >>> Budget(noise_multiplier=4.0, delta=1e-5).terms.neighbours
-    <Neighbours.ADD_REMOVE: 'add_remove'>
-    """
+class FitTerms:
+    """What the caller of a fit says of its budget, as it was given; `pymc_dp.fit` explains each."""
 
     epsilon: float | None = None
     delta: float | None = None
@@ -62,6 +59,15 @@ class Budget:
     accountant: str = "pld"
     num_records: int | None = None
     unit: str | None = None
+
+
+@dataclass(frozen=True)
+class Budget(FitTerms):
+    """What a fit may spend: terms that were checked, whose text becomes values here.
+
+    >>> Budget(noise_multiplier=4.0, delta=1e-5).terms.neighbours
+    <Neighbours.ADD_REMOVE: 'add_remove'>
+    """
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise_multiplier is None):
@@ -128,6 +134,13 @@ class Budget:
         return plan
 
 
+def split_terms(settings: Mapping[str, Any]) -> tuple[FitTerms, dict[str, Any]]:
+    """Split keywords that go to a fit as they are into its terms and all others."""
+    names = {field.name for field in dataclasses.fields(FitTerms)}
+    terms = {name: x for name, x in settings.items() if name in names}
+    return FitTerms(**terms), {name: x for name, x in settings.items() if name not in names}
+
+
 def warn_if_weak(plan: Plan) -> None:
     """Warn where the noise is so low, or delta so large, that the guarantee is weak."""
     if plan.num_records is not None and plan.delta * plan.num_records >= 1:
@@ -184,7 +197,7 @@ def calibrate_plan(terms: Plan, specs: Sequence[ReleaseSpec], epsilon: float) ->
 
 def least_noise(terms: Plan, specs: Sequence[ReleaseSpec]) -> float:
     """Return the noise at which the least noisy release is at the accountants' floor."""
-    all_full = all(spec.sampler.effective_rate(terms.num_records) == 1 for spec in specs)
+    all_full = all(spec.sampler.rate == 1 for spec in specs)
     return _noise_at(FULL_FLOOR if all_full else NOISE_FLOOR, terms, specs)
 
 
@@ -193,7 +206,7 @@ def _noise_at(floor: float, terms: Plan, specs: Sequence[ReleaseSpec]) -> float:
 
 
 def _noise_of_others(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -> float:
-    """Epsilon falls with one over the noise, which is at least 1 in the releases' own units."""
+    """Find the noise of other releases: epsilon falls with one over it, which is at least 1."""
     least = max(1 / spec.clip_norm for spec in specs)
     at_one = terms.granting(specs, 1.0).epsilon()
     noise = _round_up(max(at_one / target, least))
@@ -216,11 +229,7 @@ def _noise_of_sums(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -> 
 
 
 def calibrate_selection(asked: Asked, runs: float, epsilon: float) -> Selection:
-    """Find each setting's noise, so that the whole selection costs at most ``epsilon``.
-
-    Every setting is brought to the target alone; one more factor for all covers what their
-    divergences, each the largest at other orders, cost together.
-    """
+    """Find each setting's noise, so that the whole selection costs at most ``epsilon``."""
     alone = [_noise_of_selection([one], [1.0], runs, epsilon) for one in asked]
     factor = max(1.0, _noise_of_selection(asked, alone, runs, epsilon))
     return Selection(_granted(asked, alone, factor), runs)
@@ -240,16 +249,10 @@ def _noise_of_selection(asked: Asked, noise: Sequence[float], runs: float, epsil
         one_run = np.max([divergences(plan, SEARCH) for plan in plans], axis=0)
         return epsilon_of_renyi(SEARCH, best_of_runs(np.array(SEARCH), one_run, runs), delta)
 
-    each = zip(asked, noise, strict=True)
-    return _smallest_noise(epsilon_at, epsilon, max(least_noise(*one) / own for one, own in each))
-
-
-def _smallest_noise(epsilon_at: Callable[[float], float], target: float, floor: float) -> float:
-    """Return the least noise, ``floor`` or above, that costs at most ``target``."""
-    noise = floor
-    if epsilon_at(floor) > target:
-        noise = _round_up(_root(epsilon_at, target, floor, 2 * floor, floor))
-    return _affordable(epsilon_at, target, noise)
+    factor = floor = max(least_noise(*one) / own for one, own in zip(asked, noise, strict=True))
+    if epsilon_at(floor) > epsilon:
+        factor = _round_up(_root(epsilon_at, epsilon, floor, 2 * floor, floor))
+    return _affordable(epsilon_at, epsilon, factor)
 
 
 def _affordable(epsilon_at: Callable[[float], float], target: float, noise: float) -> float:

@@ -22,11 +22,13 @@ from scipy import stats
 
 from pymc_dp.accounting.plan import ReleaseSpec, check_count
 from pymc_dp.calibration.budget import Budget
-from pymc_dp.contributions.predictive_density import Range, check_range, predictive_density
-from pymc_dp.contributions.replicates import (
-    CLIP_NORM,
+from pymc_dp.contributions.checks import (
+    REPLICATES_NORM,
+    Range,
     beside_replicates,
+    check_range,
     outcomes_in,
+    predictive_density,
     sort_by_edges,
     sort_by_rank,
 )
@@ -346,7 +348,7 @@ def ppc(
         compile_one=lambda _: beside_replicates(records, leaf, sort, number, replicates, draws),
         context=points,
         size=number * (2 + replicates),
-        clip_norm=CLIP_NORM,
+        clip_norm=REPLICATES_NORM,
     )
     result = _describe_bins(noisy, edges, replicates, outcomes_in(records, leaf))
     settings = {"statistic": statistic, "bins": number, "replicates": replicates}

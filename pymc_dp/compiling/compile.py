@@ -1,6 +1,14 @@
-"""How graphs become functions: on compiled backends, or at once on the Python linker."""
+"""How graphs become functions: on compiled backends, or at once on the Python linker.
 
-from collections.abc import Callable, Iterator, Sequence
+Equal graphs are rewritten once: a model that is fitted again compiles next to nothing. Functions of
+one rewritten graph share its operations. Each thread keeps graphs of its own, and none with
+operations that write what they compute with into the graph: two functions that run at a time would
+read each other's records, and a kept graph would hold some.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -11,12 +19,17 @@ from pytensor.compile import maker
 from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.jax.linker import JAXLinker
+from pytensor.tensor.blockwise import Blockwise
 
-from pymc_dp.compiling.same_graph import graph_key, rewritten_once
-from pymc_dp.model.graphs import AnyVariable
+from pymc_dp.model.graphs import COMPILED, AnyVariable, unproved_in
 from pymc_dp.model.modes import PYTHON, without_c
+
+MOST_KEPT = 1024  # graphs of some tens of kilobytes each
+LARGEST_CONSTANT = 10_000  # numbers
 
 
 def compile_mode(backend: str) -> Mode:
@@ -35,10 +48,7 @@ def compile_mode(backend: str) -> Mode:
 
 
 class JaxInDoubles(JAXLinker):
-    """JAX in double precision, whatever a program sets: the bound of rounding in sums is for it.
-
-    By default JAX turns doubles into numbers of single precision, which a GPU multiplies with less.
-    """
+    """JAX in double precision, whatever a program sets: the bound of rounding in sums is for it."""
 
     def make_all(self, *args: Any, **settings: Any) -> Any:
         """Make a function of a graph, whose constants become arrays of JAX."""
@@ -65,17 +75,14 @@ def function(
     backend: str,
     updates: dict[AnyVariable, AnyVariable] | None = None,
 ) -> Function:
-    """Compile with inputs that are trusted to have the right type: the wall casts them.
-
-    On the Python linker, where rewriting is most of the work, equal graphs are rewritten once.
-    """
+    """Compile with inputs that are trusted to have the right type: the wall casts them."""
     variables = [outputs] if isinstance(outputs, Variable) else list(outputs)
     for variable in ancestors(variables):
         if isinstance(variable, Constant):  # a rewrite appends its trace to itself: it doubles
             variable.tag.trace = []
     compile_it = partial(_compile, inputs, outputs, backend, updates)
     key = graph_key(inputs, variables) if backend == "python" and updates is None else None
-    fn = rewritten_once(key and (isinstance(outputs, Variable), key), variables, compile_it)
+    fn = rewritten_once(key and (isinstance(outputs, Variable), key), compile_it)
     fn.trust_input = True
     return fn
 
@@ -87,3 +94,83 @@ def _compile(inputs: Sequence[AnyVariable], outputs: Any, backend: str, updates:
             inputs, outputs, mode=compile_mode(backend), updates=updates, on_unused_input="ignore"
         )
     return fn
+
+
+class Kept(threading.local):
+    """What a thread has made, by key; what nothing has asked for the longest is dropped."""
+
+    def __init__(self) -> None:
+        self.made: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable) -> Any:
+        """Return what is kept for a key, or None."""
+        if key in self.made:
+            self.made.move_to_end(key)
+        return self.made.get(key)
+
+    def put(self, key: Hashable, value: Any) -> None:
+        """Keep a value for a key."""
+        self.made[key] = value
+        if len(self.made) > MOST_KEPT:
+            self.made.popitem(last=False)
+
+
+# what PyTensor calls a maker, which makes functions of a graph
+_kept = Kept()
+
+
+def rewritten_once(key: Hashable | None, compile_it: Callable[[], Function]) -> Function:
+    """Return a function with storage of its own, by the rewrites of an equal graph, if any."""
+    if key is None:
+        return compile_it()
+    if (maker := _kept.get(key)) is not None:
+        again: Function = maker.create()
+        return again
+    fn = compile_it()
+    if not writes_into_itself(fn.maker.fgraph):
+        _kept.put(key, fn.maker)
+    return fn
+
+
+def writes_into_itself(graph: FunctionGraph) -> bool:
+    """Whether operations of a rewritten graph store arrays in it while they run, as loops do."""
+    return any(isinstance(node.op, Blockwise | HasInnerGraph) for node in graph.apply_nodes)
+
+
+def graph_key(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Hashable | None:
+    """Return a value that equals that of a graph which computes the same, step by step."""
+    if unproved_in(outputs):
+        return None
+    try:
+        graph = tuple((x.name, x.type) for x in inputs), _steps(inputs, outputs)
+        hash(graph)
+    except TypeError:
+        return None
+    return graph
+
+
+def _steps(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Hashable:
+    known: dict[AnyVariable, Hashable] = {x: i for i, x in enumerate(inputs)}
+    steps: list[Hashable] = []
+    for node in toposort(outputs, blockers=inputs):
+        read = tuple(known[x] if x in known else _constant(x) for x in node.inputs)
+        known |= {x: (len(steps), k) for k, x in enumerate(node.outputs)}
+        op = node.op
+        steps.append((type(op), op, _settings(op), read, tuple(x.type for x in node.outputs)))
+    return tuple(steps), tuple(known[x] if x in known else _constant(x) for x in outputs)
+
+
+def _settings(op: Op) -> Hashable:
+    """Return all that an operation holds: PyTensor's own comparison leaves some of it out."""
+    return tuple((name, repr(x)) for name, x in sorted(vars(op).items()) if name not in COMPILED)
+
+
+def _constant(x: AnyVariable) -> Hashable:
+    if not isinstance(x, Constant) or np.size(x.data) > LARGEST_CONSTANT:
+        raise TypeError
+    if x.data is None or isinstance(x.data, slice):
+        return x.type, repr(x.data)
+    data = np.asarray(x.data)
+    if data.dtype.hasobject:  # such as a random generator
+        raise TypeError
+    return x.type, data.dtype.str, data.shape, data.tobytes()

@@ -2,7 +2,9 @@
 
 A gradient is linear in the cotangents of the frontier: as many numbers as there are predictors that
 a record's likelihood reads. What multiplies them, such as a row of data, is the same whatever the
-outcome. So the scores of one record at many outcomes lie in the span of few vectors.
+outcome. So the scores of one record at many outcomes lie in the span of few vectors. First the
+graphs of both factors (`record_channels`); then arithmetic in an orthonormal basis of that span, by
+Gram-Schmidt.
 """
 
 from collections.abc import Collection
@@ -23,24 +25,20 @@ from pymc_dp.contributions.frontier import (
     Spread,
     by_row,
     cut_frontier,
+    edges_of,
+    is_itself,
+    pulled_back,
+    rows_of,
 )
-from pymc_dp.contributions.ghost import edges_of, is_itself, pulled_back, rows_of
 from pymc_dp.contributions.gradients import checked
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
+from pymc_dp.privacy.norms import SQUARES, row_norms
 
-# beyond so many latents the diagonal of curvatures is released alone, and the trace of products of
-# weighted scores, and no more coordinates are integrated out; scores are formed fast then, and more
-# channels than so many cost more than they save
+# of more latents than MANY_LATENTS the diagonal of curvatures is released alone, and the trace of
+# products of weighted scores, and no more coordinates are integrated out. Their scores are formed
+# fast, so that more than MOST_FOR_MANY channels cost more than they save
 MANY_LATENTS, MOST_FOR_MANY = 150, 6
-
-
-class Place(NamedTuple):
-    """One number of a record's part of an array."""
-
-    array: Tensor
-    axis: int  # that of the records
-    number: int  # its place among those of a record
 
 
 class Channels(NamedTuple):
@@ -52,9 +50,10 @@ class Channels(NamedTuple):
     # what else is the same whatever the outcome, and the axis of the records in it: predictors, and
     # whether a record's indices are valid
     fixed: dict[Tensor, int]
-    # for each vector the predictor in which its weight is the slope of the log likelihood; none at
-    # all where one of them is a latent that all records share
-    predictors: list[Place]
+    # for each vector the array that holds the predictor in which its weight is the slope of the log
+    # likelihood, and the axis of the records there, those of one array in its order; none at all
+    # where one of them is a latent that all records share
+    predictors: list[tuple[Tensor, int]]
 
 
 class _Channel(NamedTuple):
@@ -69,10 +68,10 @@ class _Channel(NamedTuple):
         return self.cotangent[:, None] if self.cotangent.ndim == 1 else self.cotangent
 
     @property
-    def places(self) -> list[Place]:
-        """Where the predictor is; one of those whose sum it is, for all have one derivative."""
-        cut, axis = next((x.cut, x.axis) for x in self.edges if not isinstance(x, Spread))
-        return [Place(cut, axis, j) for j in range(self.width)]
+    def predictors(self) -> list[tuple[Tensor, int]]:
+        """Where they are; one of those whose sum each is, for all have one derivative."""
+        at = next((x.cut, x.axis) for x in self.edges if not isinstance(x, Spread))
+        return [at] * self.width
 
 
 def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
@@ -97,17 +96,19 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     weights += [
         rows_of(latents[name], edges_of(latents[name], through), edges, graph.rows) for name in own
     ]
+    places = dict(zip(latents, records.split(np.arange(records.size)), strict=True))
+    units = [np.eye(records.size)[k] for name in own for k in places[name].ravel()]
     vectors = [row for c in (*others, *spread) for row in _vectors(c, records, shapes)]
-    vectors += _coordinates(own, records)
+    vectors += [pt.broadcast_to(unit, (graph.rows, records.size)) for unit in units]
     reach = [_reach(c, records) for c in (*others, *spread) for _ in range(c.width)]
-    reach += [np.eye(records.size, dtype=bool)[k] for name in own for k in _places(records, name)]
+    reach += [unit > 0 for unit in units]
     most = max(1, records.size // 2) if records.size <= MANY_LATENTS else MOST_FOR_MANY
     if len(vectors) > most or not _values_read(vectors).isdisjoint(leaves):
         raise NoFrontierRuleError
     fixed = {edge.cut: edge.axis for edge in edges if not isinstance(edge, Spread)}
     if graph.valid is not None and leaves.isdisjoint(_values_read([graph.valid])):
         fixed[graph.valid] = 0
-    predictors = [place for c in others for place in c.places]
+    predictors = [at for c in others for at in c.predictors]
     return Channels(
         checked(records, pt.concatenate(weights, axis=1)),
         vectors,
@@ -185,18 +186,6 @@ def _block(edge: Edge, latent: Tensor, shape: tuple[int, ...], j: int) -> Tensor
     return edge.through(matrix.reshape((*shape, matrix.shape[-1])), j)
 
 
-def _coordinates(names: list[str], records: Records) -> list[Tensor]:
-    """Return a vector for each coordinate of some latents, which is 1 there."""
-    one, shape = np.eye(records.size), (records.batch.rows, records.size)
-    return [pt.broadcast_to(one[k], shape) for name in names for k in _places(records, name)]
-
-
-def _places(records: Records, name: str) -> np.ndarray:
-    """Return the coordinates of a latent."""
-    places = dict(zip(records.latents, records.split(np.arange(records.size)), strict=True))
-    return np.asarray(places[name].ravel())
-
-
 def _reach(channel: _Channel, records: Records) -> np.ndarray:
     """Return which latents a channel's edges touch, (d,)."""
     touched = [
@@ -210,3 +199,92 @@ def _values_read(graphs: Collection[Tensor]) -> set[AnyVariable]:
     """Return what graphs depend on by more than its shape."""
     shapes = [v for v in ancestors(graphs) if isinstance(v.owner_op, Shape | Shape_i)]
     return set(ancestors(graphs, blockers=shapes))
+
+
+# what is left of a vector beside the others, as a share of it, that is rounding alone
+ROUNDING = 1e-14
+# shorter vectors count as 0: of numbers so small only some digits are kept
+SHORTEST = 1e-280
+
+
+def orthonormal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return Q (c, rows, d) and R (c, c, rows) with ``vectors[j] = sum over i of R[i, j] Q[i]``.
+
+    For every row the Q[i] are orthonormal, or 0 where the vectors span fewer than c dimensions
+    (Gram-Schmidt, twice: Björck 1994). R is upper triangular, and nan where a vector is not finite.
+    """
+    c, rows, _ = vectors.shape
+    Q, R = np.empty_like(vectors), np.zeros((c, c, rows))
+    for j, vector in enumerate(vectors):
+        left, whole = vector, row_norms(vector)
+        for _ in range(2 if j else 0):
+            for i in range(j):
+                part = np.vecdot(Q[i], left)
+                R[i, j] += part
+                left = left - part[:, None] * Q[i]
+        norms = np.where(np.isfinite(whole), row_norms(left) if j else whole, np.nan)
+        none = norms <= np.maximum(ROUNDING * whole, SHORTEST)
+        R[j, j] = np.where(none, 0.0, norms)
+        np.multiply(left, np.where(none, 0.0, 1 / np.where(none, 1.0, norms))[:, None], out=Q[j])
+    return Q, R
+
+
+def orthogonal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return Q, S and R with orthonormal ``S[i, :, None] * Q[i]``, and R as `orthonormal`.
+
+    One vector of each row is left as it is, which saves a pass, if the squares of its norm and of
+    one over it are far from what numbers can hold; S has a length of 1 along rows for several.
+    """
+    if len(vectors) > 1:
+        Q, R = orthonormal(vectors)
+        return Q, np.ones((len(Q), 1)), R
+    norms = row_norms(vectors[0])
+    within = (norms > SQUARES[0]) & (norms < SQUARES[1])
+    shares = np.divide(1.0, norms, out=np.ones_like(norms), where=within)
+    if not within.all():
+        unit, R = orthonormal(vectors[:, ~within])
+        vectors, norms = vectors.copy(), norms.copy()
+        vectors[:, ~within], norms[~within] = unit, R[0, 0]
+    return vectors, shares[None], norms[None, None]
+
+
+def scaled_pairs(packed: np.ndarray, S: np.ndarray) -> np.ndarray:
+    """Multiply symmetric matrices, packed as by `svec`, by S[i] S[j] of each row."""
+    rows, columns = np.triu_indices(len(S))
+    return np.asarray(packed * S[rows].T * S[columns].T)
+
+
+def coordinates(R: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return weights (rows, k, c) of vectors as those of a basis, given its R, (b, c, rows)."""
+    found = np.zeros((len(R), *weights.shape[:2]))
+    for i, row in enumerate(R):
+        for j, share in enumerate(row):  # those of 0, too: a weight that is not finite shows
+            found[i] += weights[:, :, j] * share[:, None]
+    return np.moveaxis(found, 0, -1)  # in this order in memory, loops are long
+
+
+def combined(weights: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Sum vectors (c, rows, d) with weights (rows, k, c); shape (rows, k, d)."""
+    total = np.zeros((*weights.shape[:2], vectors.shape[2]))
+    for j, vector in enumerate(vectors):
+        total += weights[:, :, j, None] * vector[:, None]
+    return total
+
+
+def sum_of_products(Q: np.ndarray, packed: np.ndarray) -> np.ndarray:
+    """Sum Q' M Q, (d, d), of all rows; Q is (c, rows, d), and M packed as by `svec`."""
+    c, _, d = Q.shape
+    total = np.zeros((d, d))
+    for m, i, j in zip(packed.T, *np.triu_indices(c), strict=True):
+        product = Q[i].T @ (m[:, None] * Q[j])
+        total += product if i == j else (product + product.T) / 2**0.5
+    return total
+
+
+def diagonals(Q: np.ndarray, M: np.ndarray) -> np.ndarray:
+    """Return the diagonals of Q' M Q, shape (rows, d), for symmetric M, shape (rows, c, c)."""
+    total = np.zeros(Q.shape[1:])
+    for i, q in enumerate(Q):
+        for j in range(i + 1):
+            total += (M[:, i, j] * (1 if i == j else 2))[:, None] * q * Q[j]
+    return total

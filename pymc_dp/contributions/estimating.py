@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.channels import Place
 from pymc_dp.model.graphs import Tensor, pt
 
 SHIFTS = "shifts of predictors"
@@ -84,29 +83,23 @@ class Estimating(NamedTuple):
 
 
 def shifted(
-    known: Mapping[Tensor, Tensor], predictors: Sequence[Place], shifts: Tensor
+    known: Mapping[Tensor, Tensor], predictors: Sequence[tuple[Tensor, int]], shifts: Tensor
 ) -> dict[Tensor, Tensor]:
-    """Add shifts, (c, rows), to the arrays, by what they are known as, that hold predictors."""
-    places: dict[Tensor, list[int]] = {}
-    for k, place in enumerate(predictors):
-        places.setdefault(place.array, []).append(k)
-    return {
-        array: known[array] + _in_place(known[array], predictors[own[0]].axis, shifts[own])
-        for array, own in places.items()
-    }
+    """Add shifts, (c, rows), to the arrays, by what they are known as, that hold predictors.
 
-
-def _in_place(array: Tensor, axis: int, shifts: Tensor) -> Tensor:
-    """Bring shifts, (width, rows), to the shape of an array whose records lie along an axis."""
-    core = [array.shape[k] for k in range(array.ndim) if k != axis]
-    return pt.moveaxis(shifts.T.reshape((shifts.shape[1], *core)), 0, axis)
+    ``predictors`` are those of `channels.Channels`.
+    """
+    moved = {}
+    for array, axis in dict.fromkeys(predictors):
+        own = shifts[[k for k, (other, _) in enumerate(predictors) if other is array]]
+        value = known[array]
+        core = [value.shape[k] for k in range(value.ndim) if k != axis]
+        moved[array] = value + pt.moveaxis(own.T.reshape((own.shape[1], *core)), 0, axis)
+    return moved
 
 
 def averaged(along: Along) -> Estimated:
-    """Average scores over q: the gradient of the evidence lower bound (Khan and Rue 2023).
-
-    So is the slope: the curvature of the log likelihood, averaged over q.
-    """
+    """Average scores and slopes over q: the evidence lower bound (Khan and Rue 2023)."""
     total = np.zeros(())
     slope = np.zeros(())  # stays one number where products of scores must show the slope
     for node, share in _rule(along):
@@ -144,12 +137,7 @@ def _site_of_scores(along: Along) -> Estimated:
 
 
 def _integrals(points: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return the matrix that integrates the polynomial of values at points from 0 to each end.
-
-    >>> points, ends = np.array([-1.0, 0.0, 2.0]), np.array([-1.0, 1.0])
-    >>> (_integrals(points, ends) @ points**2 * 3).round(6)
-    array([-1.,  1.])
-    """
+    """Return the matrix that integrates the polynomial of values at points from 0 to each end."""
     powers = np.arange(len(points))
     integrals = ends[:, None] ** (powers + 1) / (powers + 1)
     return np.asarray(integrals @ np.linalg.inv(points[:, None] ** powers))
@@ -189,10 +177,7 @@ def polya_gamma(along: Along) -> Estimated:
 
 
 def site(along: Along) -> Estimated:
-    """Take the site of an outcome: the moments of its tilted density over those of q.
-
-    Records that have no drawn outcomes, or more than one predictor, add `averaged` scores.
-    """
+    """Take the site of an outcome, its tilted moments over those of q; else `averaged` scores."""
     here = along.at(np.zeros(len(along.root)))
     if _is_binary(along, here):
         return _site_of_yes_no(along, here)

@@ -1,20 +1,25 @@
-"""The frontier: every input of an operation on records that depends on the latents alone.
+"""Gradients of single records without a backward pass for each: cut the graph where records begin.
 
-Cutting the graph there gives one backward pass whose results still have a row per record. The
-cotangent of each cut determines the norm of the record's gradient, without the gradient itself
-(ghost norms: Li et al. 2022), and the weighted sum of the gradients without a second backward pass
-(book-keeping: Bu et al. 2023).
+The frontier are the inputs of operations on records that depend on the latents alone. Cut there,
+one backward pass gives cotangents that still have a row per record. `cut_frontier` finds the edges,
+each of which has the algebra of its operation. The cotangent of a cut determines the norm of the
+record's gradient without the gradient itself (ghost norms: Li et al. 2022), and the weighted sum of
+the gradients without a second backward pass (book-keeping: Bu et al. 2023): `record_sums`. Where
+rows are wanted, `record_rows` forms them.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from pytensor.compile.ops import deep_copy_op
+from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.scalar.basic import Mul
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.special import LogAddExp, XLog1PY, XLogY
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
@@ -37,12 +42,11 @@ class NoFrontierRuleError(Exception):
 class Spread(NamedTuple):
     """``operand`` is broadcast over the records.
 
-    Every edge has five methods. ``norms`` are those of the records' gradients with respect to
-    the operand, shape (rows,); ``rows`` the gradients themselves, shape (rows, size of the
-    operand); ``total`` their weighted sum, of the operand's shape. ``core`` is the shape of a
-    record's part of the cut, given that of the operand. ``through`` multiplies a matrix for the
-    operand, (*its shape, n), by what the j-th number of that part has to do with the operand: shape
-    (rows, n). ``axis`` is that of the records in the cut.
+    Every edge has five methods. ``norms`` are those of the records' gradients in the operand,
+    (rows,); ``rows`` the gradients, (rows, size of the operand); ``total`` their weighted sum, of
+    the operand's shape. ``core`` is the shape of a record's part of the cut, given the operand's.
+    ``through`` multiplies a matrix for the operand, (*its shape, n), by what the j-th number of
+    that part has to do with it: (rows, n). ``axis`` is that of the records in the cut.
     """
 
     operand: Tensor
@@ -176,7 +180,12 @@ def cut_frontier(
             and x.type.dtype.startswith("float")
         ]
         if outcomes is not None and _scales_a_column(node, entering, graph, {*latents, *outcomes}):
-            cuts = [_scaled_column(node, operands, *entering)]
+            [i] = entering
+            data = operands[1 - i][:, None]
+            number: Tensor = node.inputs[i]
+            cuts: list[Edge] = [
+                Product(number.reshape((1,)), None, data, graph_norms(data), from_left=False)
+            ]
         else:
             cuts = [_cut(node, operands, i, carrying[0], graph) for i in entering]
         if any(new is not old for new, old in zip(operands, node.inputs, strict=True)) or cuts:
@@ -199,7 +208,8 @@ def _cut(node: Node, operands: list[Tensor], i: int, output: Tensor, graph: Reco
         raise NoFrontierRuleError
     if isinstance(op, Elemwise | XLogY | XLog1PY | LogAddExp | Alloc):
         return _spread(operands, i, operand, output.ndim, k, graph)
-    if is_product(node):
+    is_dot = isinstance(op, Blockwise) and isinstance(op.core_op, Dot)
+    if isinstance(op, Dot) or (is_dot and output.ndim == len(op.outputs_sig[0])):
         return _product(node, operands, i, k, graph)
     if isinstance(op, AdvancedSubtensor) and i == 0:
         return _gather(node, operands, k)
@@ -234,19 +244,6 @@ def _scales_a_column(
     return is_column and all(number.type.broadcastable) and apart.isdisjoint(ancestors([column]))
 
 
-def _scaled_column(node: Node, operands: list[Tensor], i: int) -> Edge:
-    number: Tensor = node.inputs[i]
-    data = operands[1 - i][:, None]
-    return Product(number.reshape((1,)), None, data, graph_norms(data), from_left=False)
-
-
-def is_product(node: Node) -> bool:
-    """Whether the node is a plain matrix product."""
-    op = node.op
-    whole = isinstance(op, Blockwise) and isinstance(op.core_op, Dot)
-    return isinstance(op, Dot) or (whole and node.outputs[0].type.ndim == len(op.outputs_sig[0]))
-
-
 def _product(node: Node, operands: list[Tensor], i: int, k: int, graph: RecordGraph) -> Edge:
     data, last = operands[1 - i], node.outputs[0].type.ndim - 1
     if data.ndim != 2 or (i, k) not in {(1, 0), (0, last)}:
@@ -265,3 +262,128 @@ def _gather(node: Node, operands: list[Tensor], k: int) -> Edge:
     if k != 0 or not leading or layout.sliced or any(index.ndim != 1 for index in indices):
         raise NoFrontierRuleError
     return Gather(node.inputs[0], None, indices)
+
+
+class RecordSums(NamedTuple):
+    """Graphs of the norms and the weighted sum of the records' gradients."""
+
+    # shape (rows,): the L2 norm of each record's gradient with respect to all latents
+    norms: Tensor
+    # intermediate results of the norms that the sum reads: given these, it needs no second pass
+    kept: tuple[Tensor, ...]
+    # shape (size,): the sum of the gradients, each times its entry in ``weights``, latent by latent
+    weighted_sum: Tensor
+    weights: Tensor  # shape (rows,)
+    # inputs for the norms of a leaf's rows, with the name of the leaf
+    leaf_norms: dict[Tensor, str]
+    by_rows: tuple[Tensor, ...]  # latents of which every record's gradient is formed
+
+
+class _Part(NamedTuple):
+    """Gradients with respect to one latent; the fields are as in `RecordSums`."""
+
+    norms: Tensor | None  # None where no record depends on the latent
+    total: Tensor
+    kept: tuple[Tensor, ...] = ()
+    formed: bool = False
+
+
+def record_sums(graph: RecordGraph, latents: Sequence[Tensor]) -> RecordSums:
+    """Build the norms and the weighted sum of per-record gradients from the frontier.
+
+    A latent that enters at one edge, as it is, needs no gradient: |x| |r| is its norm. For the
+    others rows of the gradient are formed, which both the norm and the sum read: terms that cancel
+    within a record would not cancel in the same way if they were added over the batch first.
+    Raises `NoFrontierRuleError` where an edge has no rule.
+    """
+    # a copy prevents rewrites: |f g| as |f| |g| turned a stable residual into a norm 33% short
+    edges = {edge: deep_copy_op(c) for edge, c in cut_frontier(graph, latents).items()}
+    weights = pt.vector("weights", dtype="float64")
+    # factors of products that depend on latents: kept, they are not computed again
+    latent_data: dict[Edge, Tensor] = {
+        edge: edge.data
+        for edge in edges
+        if isinstance(edge, Product) and set(latents).intersection(ancestors([edge.data]))
+    }
+    parts = {latent: _part(latent, edges, latent_data, weights, graph.rows) for latent in latents}
+    norms = [part.norms for part in parts.values() if part.norms is not None]
+    names = {leaf: name for name, leaf in graph.inputs.items()}
+    return RecordSums(
+        norms=norms[0] if len(norms) == 1 else graph_norms(pt.stack(norms, axis=1)),
+        kept=tuple(dict.fromkeys(kept for part in parts.values() for kept in part.kept)),
+        weighted_sum=pt.concatenate([part.total for part in parts.values()]),
+        weights=weights,
+        leaf_norms={
+            edge.data_norms: names[edge.data]
+            for edge in edges
+            if isinstance(edge, Product) and edge.data in names
+        },
+        by_rows=tuple(latent for latent, part in parts.items() if part.formed),
+    )
+
+
+def _part(
+    latent: Tensor,
+    edges: dict[Edge, Tensor],
+    latent_data: dict[Edge, Tensor],
+    weights: Tensor,
+    count: Tensor,
+) -> _Part:
+    touching = edges_of(latent, edges)
+    if not touching:
+        return _Part(None, pt.zeros((latent.size,)))
+    if len(touching) == 1 and is_itself(touching[0].operand, latent):
+        [edge] = touching
+        kept = (edges[edge], latent_data[edge]) if edge in latent_data else (edges[edge],)
+        return _Part(edge.norms(edges[edge]), edge.total(edges[edge], weights).ravel(), kept)
+    rows: Tensor = deep_copy_op(rows_of(latent, touching, edges, count))  # prevents rewrites
+    return _Part(graph_norms(rows), sum_over_records(weights, rows), (rows,), formed=True)
+
+
+def record_rows(graph: RecordGraph, latents: Sequence[Tensor]) -> Tensor:
+    """Build every record's gradient, shape (rows, size of all latents), from the frontier."""
+    edges = cut_frontier(graph, latents)
+    blocks = [rows_of(latent, edges_of(latent, edges), edges, graph.rows) for latent in latents]
+    return pt.concatenate(blocks, axis=1)
+
+
+def rows_of(
+    latent: Tensor, touching: list[Edge], edges: dict[Edge, Tensor], count: Tensor
+) -> Tensor:
+    """Return the rows of the gradient with respect to a latent, through some edges."""
+    if not touching:
+        return pt.zeros((count, latent.size))
+    parts = [pulled_back(latent, edge.operand, edge.rows(edges[edge])) for edge in touching]
+    return pt.add(*parts)
+
+
+def edges_of(latent: Tensor, edges: Iterable[Edge]) -> list[Edge]:
+    """Return the edges whose operand depends on a latent."""
+    return [edge for edge in edges if latent in set(ancestors([edge.operand]))]
+
+
+def is_itself(operand: Tensor, latent: Tensor) -> bool:
+    """Whether the operand is the latent up to its shape, its entries in the same order."""
+    while operand is not latent:
+        op = operand.owner_op
+        if isinstance(op, DimShuffle):
+            kept = [axis for axis in op.new_order if axis != "x"]
+            if kept != sorted(kept):
+                return False
+        elif not isinstance(op, Reshape | SpecifyShape):
+            return False
+        operand = operand.owner.inputs[0]
+    return True
+
+
+def pulled_back(latent: Tensor, operand: Tensor, rows: Tensor) -> Tensor:
+    """Turn gradients with respect to an operand, (rows, its size), into those of the latent."""
+    if is_itself(operand, latent):
+        return rows
+    one = operand.type.clone(dtype="float64")("cotangent")
+    pullback = pt.grad((one * operand).sum(), latent)
+    if one not in ancestors([pullback]):  # the operand is piecewise constant: a comparison, a sign
+        return pt.zeros((rows.shape[0], latent.size))
+    shape = [rows.shape[0], *[operand.shape[k] for k in range(operand.ndim)]]
+    batched = pt.specify_shape(rows.reshape(shape), [None, *operand.type.shape])
+    return by_row(vectorize_graph(pullback, {one: batched}), rows.shape[0])

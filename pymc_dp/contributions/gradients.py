@@ -1,4 +1,10 @@
-"""The gradient of a record's log likelihood with respect to all latents: ADVI's contribution."""
+"""The gradient of a record's log likelihood with respect to all latents: ADVI's contribution.
+
+In the order of this file: weights of 0 in mixtures get a logarithm of slope 0; gradients are
+compiled, by ghost norms where the graph allows (`frontier`), else record by record; the count of
+clipped records joins a sum, for adaptive clip norms (Andrew et al. 2021); and batches are padded to
+few sizes, for a backend that compiles anew for every shape.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -6,10 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Add, Log, Sub
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.special import LogAddExp, LogSumExp
 
 from pymc_dp.compiling.compile import function
-from pymc_dp.contributions.frontier import NoFrontierRuleError, by_row
-from pymc_dp.contributions.ghost import record_rows, record_sums
+from pymc_dp.contributions.frontier import NoFrontierRuleError, by_row, record_rows, record_sums
 from pymc_dp.contributions.local_latents import (
     local_densities,
     marginal_scores,
@@ -17,9 +26,70 @@ from pymc_dp.contributions.local_latents import (
     with_shares,
 )
 from pymc_dp.model import Records
-from pymc_dp.model.graphs import Tensor, pt
-from pymc_dp.privacy.contribution import Batch, Contribution, FactoredContribution, RowContribution
-from pymc_dp.privacy.norms import row_norms
+from pymc_dp.model.batch import RecordGraph, rebuilt
+from pymc_dp.model.graphs import AnyVariable, Node, Tensor, pt
+from pymc_dp.privacy.contribution import (
+    OWNER,
+    Batch,
+    Contribution,
+    FactoredContribution,
+    RowContribution,
+    UnitVector,
+    rows_along,
+    unit_vector,
+)
+from pymc_dp.privacy.noise import NORM_MARGIN
+from pymc_dp.privacy.norms import clip_factors, row_norms
+
+
+def with_absent_components(records: Records) -> Records:
+    """Let weights of 0 have a logarithm whose slope is 0, in the likelihood of all records.
+
+    Known labels give such weights in mixtures, and the chain rule computes 0 / 0 there.
+    """
+    batch, single = records.batch, records.single
+    return records._replace(batch=_with_constants(batch), single=_with_constants(single))
+
+
+def _with_constants(graph: RecordGraph) -> RecordGraph:
+    logs = _logarithms_of_weights(graph)
+    if not logs:
+        return graph
+    axis = dict(graph.axis)
+
+    def change(node: Node, operands: list[Tensor]) -> None:
+        for i, x in enumerate(node.inputs):
+            if x in logs:
+                made = _logarithm(operands[i].owner.inputs[0])
+                axis.update(dict.fromkeys(made, graph.axis[x]))
+                operands[i] = made[-1]
+
+    found = rebuilt(list(graph.terms), {}, change)
+    axis |= {found[x]: k for x, k in graph.axis.items() if x in found}
+    return graph._replace(terms=tuple(found.get(x, x) for x in graph.terms), axis=axis)
+
+
+def _logarithm(x: Tensor) -> list[Tensor]:
+    """Return what the logarithm is computed from, and itself last."""
+    absent: Tensor = pt.eq(x, 0)
+    present = pt.switch(absent, 1.0, x)
+    value = pt.log(present)
+    return [absent, present, value, pt.switch(absent, -np.inf, value)]
+
+
+def _logarithms_of_weights(graph: RecordGraph) -> set[AnyVariable]:
+    """Find logarithms of records' numbers that are added to what is summed on the log scale."""
+    carrying = graph.axis
+    sums = [v for v in ancestors(graph.terms) if isinstance(v.owner_op, LogSumExp | LogAddExp)]
+    waiting, found = [x for v in sums for x in v.owner.inputs], set()
+    while waiting:
+        x = waiting.pop()
+        scalar_op = getattr(x.owner_op, "scalar_op", None)
+        if isinstance(scalar_op, Log) and x in carrying:
+            found.add(x)
+        elif isinstance(x.owner_op, DimShuffle) or isinstance(scalar_op, Add | Sub):
+            waiting += x.owner.inputs
+    return found
 
 
 class Measured(NamedTuple):
@@ -28,13 +98,6 @@ class Measured(NamedTuple):
     batch: Batch
     norms: np.ndarray
     kept: list[list[np.ndarray]]
-
-
-class Directions(NamedTuple):
-    """Points z, shape (draws, size), and d z / d rho at each of them, same shape."""
-
-    points: np.ndarray
-    slopes: np.ndarray
 
 
 def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
@@ -70,13 +133,13 @@ def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
         return np.concatenate([sum_weighted(at.batch, z, weights, *kept) for z, kept in parts])
 
     gradients = cache(partial(each_gradient, records, backend))  # compiled for units alone
-
-    def rows(at: Measured, points: np.ndarray) -> np.ndarray:
-        return np.concatenate([gradients()(at.batch, z) for z in points], axis=1)
-
-    size = draws * records.size
     return FactoredContribution(
-        size, width, lambda at, points: at.norms, weighted_sum, prepare, rows
+        size=draws * records.size,
+        width=width,
+        norms=lambda at, points: at.norms,
+        weighted_sum=weighted_sum,
+        prepare=prepare,
+        rows=lambda at, points: np.concatenate([gradients()(at.batch, z) for z in points], axis=1),
     )
 
 
@@ -100,13 +163,14 @@ def plain_gradient(records: Records, backend: str, draws: int = 1) -> RowContrib
     """Contribute the gradients with respect to mu and rho, both clipped and noised.
 
     For reproduction of Jälkö et al. (2017): the second half is a function of the first, so noise
-    on it is wasted (`gradient` releases the first half alone). The context is a `Directions`.
+    on it is wasted (`gradient` releases the first half alone). The context are points z, shape
+    (draws, size), and d z / d rho at each of them, same shape.
     """
     gradients, size = each_gradient(records, backend), 2 * draws * records.size
 
-    def prepare(batch: Batch, at: Directions) -> np.ndarray:
+    def prepare(batch: Batch, at: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         halves = []
-        for z, slope in zip(at.points, at.slopes, strict=True):
+        for z, slope in zip(*at, strict=True):
             g = gradients(batch, z)
             halves += [g, g * slope]
         return np.concatenate(halves, axis=1)
@@ -144,10 +208,7 @@ def _joint_rows(records: Records) -> Tensor:
 def by_record(
     records: Records, graphs: Sequence[Tensor], given: Mapping[Tensor, Tensor] | None = None
 ) -> list[Tensor]:
-    """Vectorize graphs of one record over a batch; each gets the rows as its first axis.
-
-    ``given`` maps further inputs of the graphs of one record to their values for a batch.
-    """
+    """Vectorize graphs of one record, on ``given`` inputs and a batch's, to rows along axis 0."""
     batched = dict(given or {})
     for name, single in records.single.inputs.items():
         axis = records.single.axis[single]
@@ -180,11 +241,7 @@ def on_batch(
     backend: str,
     read: Mapping[str, Tensor] | None = None,
 ) -> Callable[..., Any]:
-    """Compile ``outputs`` as a function of a batch, a point z and the values of ``given``.
-
-    ``read`` maps the arrays of the batch that are read to their inputs: by default those of
-    ``records.batch``.
-    """
+    """Compile outputs as a function of a batch, by ``read``, a point z and ``given``."""
     read = records.batch.inputs if read is None else read
     fn = function([*given, *read.values(), *records.latents.values()], outputs, backend)
 
@@ -192,3 +249,140 @@ def on_batch(
         return fn(*values, *[batch[name] for name in read], *records.split(z))
 
     return call
+
+
+# share of the clip norm that the count takes beside the sum
+COUNT_SHARE = 0.2
+# the clip norm of the joint vector over that of the sum alone
+JOINT_NORM = float(np.hypot(1, COUNT_SHARE))
+
+
+class AtClipNorm(NamedTuple):
+    """The context of a counted contribution: that of the sum, and the norm to clip it to."""
+
+    context: Any
+    clip_norm: float
+
+
+def split_count(value: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Return the released sum, and whether its count is above 0: too many records are clipped."""
+    return value[:-1], bool(value[-1] > 0)
+
+
+def with_clipped_count(contribution: Contribution, quantile: float) -> Contribution:
+    """Clip vectors, and append whether each was clipped, less the share that should be.
+
+    A share of ``quantile``, between 0 and 1, should not be clipped. The context is an `AtClipNorm`.
+
+    **Privacy.** The norm of a record's (or a unit's) vector is at most `JOINT_NORM` times the clip
+    norm, also before the wall clips it: a clipped vector has norm at most C, the count at most
+    ``COUNT_SHARE * C``, and `JOINT_NORM` is the norm of (1, COUNT_SHARE).
+    """
+    # reduced by the clip margin, so that rounding leaves the wall nothing to clip
+    share = COUNT_SHARE / max(quantile, 1 - quantile) * (1 - 2 * NORM_MARGIN)
+
+    def factors(norms: np.ndarray, at: AtClipNorm) -> np.ndarray:
+        return clip_factors(norms, at.clip_norm * (1 - NORM_MARGIN))
+
+    def counts(norms: np.ndarray, bound: float) -> np.ndarray:
+        return share * bound * ((norms > bound) - (1 - quantile))
+
+    def with_count(rows: np.ndarray, at: AtClipNorm) -> np.ndarray:
+        norms = row_norms(rows)
+        clipped = rows * factors(norms, at)[:, None]
+        both = np.column_stack([clipped, counts(norms, at.clip_norm)])
+        return np.where(np.isfinite(norms)[:, None], both, np.nan)
+
+    def norms(prepared: Any, at: AtClipNorm) -> np.ndarray:
+        each = contribution.norms(prepared, at.context)
+        with np.errstate(invalid="ignore"):
+            clipped = each * factors(each, at)
+        counted = np.where(np.isfinite(each), counts(each, at.clip_norm), np.nan)
+        return np.asarray(np.hypot(clipped, counted))
+
+    def weighted_sum(prepared: Any, at: AtClipNorm, weights: np.ndarray) -> np.ndarray:
+        each = contribution.norms(prepared, at.context)
+        clipping = np.where(weights > 0, weights * factors(each, at), 0.0)
+        total = contribution.weighted_sum(prepared, at.context, clipping)
+        return np.append(total, weights @ counts(each, at.clip_norm))
+
+    unit = unit_vector(contribution)
+    changed: dict[str, Any] = {
+        "size": contribution.size + 1,
+        "width": contribution.width + 2,
+        "jumps": True,
+        "prepare": _in_context(contribution.prepare),
+        "draw": contribution.draw and _in_context(contribution.draw),
+        "unit": UnitVector(
+            unit.size,
+            lambda sums, at: with_count(unit.vectors(sums, at.context), at),
+            unit.weighted_sum and _in_context(unit.weighted_sum),
+            unit.rows and _in_context(unit.rows),
+            unit.draw and _in_context(unit.draw),
+        ),
+    }
+    if isinstance(contribution, RowContribution):
+        rows = contribution.rows
+        return contribution._replace(
+            **changed, rows=lambda prepared, at: with_count(rows(prepared, at.context), at)
+        )
+    return contribution._replace(**changed, norms=norms, weighted_sum=weighted_sum, rows=None)
+
+
+def _in_context(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adapt a function of the sum's context to an `AtClipNorm`."""
+    return lambda given, at, *weights: function(given, at.context, *weights)
+
+
+SMALLEST_BATCH = 64
+# what `prepare` returns: the number of records, and the contribution's own result on padded rows
+Padded = tuple[int, Any]
+
+
+def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
+    """Round batches up to one of few sizes with copies of the first row, of weight 0."""
+
+    def prepare(batch: Batch, context: Any) -> Padded:
+        name, values = next(iter(batch.items()))
+        count = values.shape[axes[name]]
+        places = np.arange(_padded_size(count))
+        source = np.where(places < count, places, 0)
+        rows = rows_along(axes, batch, source)
+        if OWNER in rows:  # copies are a unit of their own
+            rows[OWNER] = np.where(places < count, rows[OWNER], rows[OWNER][count - 1] + 1)
+        return count, contribution.prepare(rows, context)
+
+    unit = contribution.unit
+    if unit is not None:
+        unit = unit._replace(
+            weighted_sum=unit.weighted_sum and _unweighted_copies(unit.weighted_sum),
+            rows=unit.rows and _without_copies(unit.rows),
+        )
+    if isinstance(contribution, RowContribution):
+        rows = _without_copies(contribution.rows)
+        return contribution._replace(prepare=prepare, rows=rows, unit=unit)
+    return contribution._replace(
+        prepare=prepare,
+        norms=_without_copies(contribution.norms),
+        weighted_sum=_unweighted_copies(contribution.weighted_sum),
+        rows=contribution.rows and _without_copies(contribution.rows),
+        unit=unit,
+    )
+
+
+def _without_copies(rows: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    return lambda at, context: np.asarray(rows(at[1], context))[: at[0]]
+
+
+def _unweighted_copies(weighted_sum: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    def sum_of_first(at: Padded, context: Any, weights: np.ndarray) -> np.ndarray:
+        padding = (0, _padded_size(at[0]) - at[0])
+        return np.asarray(weighted_sum(at[1], context, np.pad(weights, padding)))
+
+    return sum_of_first
+
+
+def _padded_size(rows: int) -> int:
+    """Round up to one of eight sizes between a power of two and the next."""
+    step: int = max(SMALLEST_BATCH, 1 << (rows - 1).bit_length()) // 16
+    return max(SMALLEST_BATCH, -(-rows // step) * step)

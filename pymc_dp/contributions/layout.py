@@ -130,11 +130,7 @@ class Layout:
         return found
 
     def noise_variance(self, sd: float) -> dict[str, float]:
-        """Return the variance of noise in each entry of every unpacked part.
-
-        ``sd`` is the noise's standard deviation in every coordinate of the vector. Of a symmetric
-        part the variance is that of diagonal entries, and off-diagonal ones have half of it.
-        """
+        """Return the variance of noise in entries of parts; off a diagonal it is half."""
         return {name: (sd / part.scale) ** 2 for name, part in self.parts.items()}
 
     def norms(self, norms: Mapping[str, np.ndarray]) -> np.ndarray:

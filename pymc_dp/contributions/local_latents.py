@@ -4,7 +4,7 @@ The score of a marginal likelihood is the mean of the joint score over the laten
 (Fisher's identity): d/dz log int p(y, u | z) du = E[d/dz log p(y, u | z) | y, z]. The mean is taken
 by Gauss-Hermite quadrature around the mode of each unit (Liu and Pierce 1994; Pinheiro and Bates
 1995): by products of nodes up to two latents, and for more by a rule of degree five in 2 k^2 + 1
-nodes (Stroud 1971).
+nodes (Stroud 1971). Modes are found by Newton's method, each unit by itself.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.modes import Density, find_modes
 from pymc_dp.model import Records
 from pymc_dp.model.batch import RecordGraph
 from pymc_dp.model.graphs import Tensor, pt
@@ -24,6 +23,12 @@ MOST_LATENTS = 5
 # nodes in each direction, by the number of latents
 NODES = {1: 7, 2: 5}
 SHARE = "share of the prior of local latents"
+
+# a unit stops where another step would raise its log density by no more than rounding
+ROUNDING = np.finfo(float).eps ** 0.5
+MOST_STEPS = 40
+# of the largest eigenvalue of a unit's curvature, the least that another may be
+FLATTEST = 1e-8
 
 Scores = Callable[[Batch, np.ndarray], np.ndarray]  # (batch, z) -> (rows, ...)
 # a compiled function of a batch that has local latents and `SHARE`, and of a point z
@@ -38,12 +43,7 @@ class Rule(NamedTuple):
 
 
 def rule(k: int) -> Rule:
-    """Return a rule for ``k`` latents.
-
-    >>> points, weights = rule(3)
-    >>> len(weights), (weights @ points[:, 0] ** 4).round(12)
-    (19, np.float64(3.0))
-    """
+    """Return a rule for ``k`` latents."""
     if k not in NODES:
         return _degree_five(k)
     one, weights = np.polynomial.hermite_e.hermegauss(NODES[k])
@@ -113,6 +113,75 @@ def _weighted(graph: RecordGraph, many: int) -> RecordGraph:
     return graph._replace(terms=(*graph.terms[:-many], *priors), inputs=inputs, axis=axis)
 
 
+class Density(NamedTuple):
+    """Log densities of units, with their first two derivatives in the local latents."""
+
+    value: np.ndarray  # (units,)
+    slope: np.ndarray  # (units, k)
+    curvature: np.ndarray  # (units, k, k): minus the second derivative
+
+
+def find_modes(
+    density: Callable[[np.ndarray], Density], here: Density
+) -> tuple[np.ndarray, np.ndarray]:
+    """Climb from 0, where the density is ``here``, to the mode of each unit, (units, k), by itself.
+
+    Return also the symmetric roots of the inverse curvatures there, (units, k, k).
+    """
+    u, length = np.zeros(here.slope.shape), np.ones(len(here.value))
+    values, axes = _eigen(here.curvature)
+    step = _step(here.slope, values, axes)
+    climbing = np.isfinite(here.value)
+    for _ in range(MOST_STEPS):
+        climbing &= np.vecdot(here.slope, step) / 2 > ROUNDING
+        if not climbing.any():
+            break
+        trial = u + np.where(climbing, length, 0.0)[:, None] * step
+        there = density(trial)
+        better = climbing & (there.value >= here.value)
+        u = np.where(better[:, None], trial, u)
+        here = Density(
+            *(
+                np.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+                for new, old in zip(there, here, strict=True)
+            )
+        )
+        length = np.where(better, np.fmin(1.0, 4 * length), length / 4)
+        values, axes = _eigen(here.curvature)
+        step = _step(here.slope, values, axes)
+    return u, np.asarray(np.einsum("uij,uj,ukj->uik", axes, values**-0.5, axes))
+
+
+def _step(slope: np.ndarray, values: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    """Return the step to the mode of a quadratic, uphill also where the density is not concave."""
+    along = np.einsum("uij,ui->uj", axes, slope) / values
+    return np.asarray(np.einsum("uij,uj->ui", axes, along))
+
+
+def _eigen(curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues that are above 0, and eigenvectors; not finite ones count as a unit."""
+    k = curvature.shape[-1]
+    finite = np.isfinite(curvature).all(axis=(1, 2))[:, None, None]
+    curvature = np.where(finite, curvature, np.eye(k))
+    scale = np.fmax(np.abs(curvature).max(axis=(1, 2), keepdims=True), np.finfo(float).tiny)
+    values, axes = _decomposed(curvature / scale)
+    values = values * scale[:, 0]
+    largest = np.abs(values).max(axis=1, keepdims=True, initial=0.0)
+    return np.fmax(np.abs(values), np.fmax(FLATTEST * largest, np.finfo(float).tiny ** 0.5)), axes
+
+
+def _decomposed(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Decompose each matrix by itself where one of them has no decomposition: it gets nan."""
+    try:
+        values, axes = np.linalg.eigh(matrices)
+        return values, axes
+    except np.linalg.LinAlgError:
+        values, axes = np.full(matrices.shape[:2], np.nan), np.full(matrices.shape, np.nan)
+        for i in range(len(matrices) if len(matrices) > 1 else 0):
+            [values[i]], [axes[i]] = _decomposed(matrices[i : i + 1])
+        return values, axes
+
+
 class _Joint(NamedTuple):
     """A batch at one point z, with the records of each unit."""
 
@@ -144,9 +213,8 @@ def marginal_scores(records: Records, derivatives: Compiled, scores: Compiled) -
     """Return every record's part of the score of its unit's marginal likelihood, (rows, c).
 
     ``derivatives`` are the compiled `local_densities`; ``scores`` computes joint log densities
-    (rows,), and joint scores, or what these are linear in, (rows, c).
-    The parts of a unit add up to its score. A record that is not finite is nan, and is left out of
-    its unit, like an outcome that is missing.
+    (rows,), and joint scores, or what these are linear in, (rows, c). A record that is not finite
+    is nan, and missing in its unit.
 
     **Privacy.** A record's part depends on the records of its own unit alone: every unit is
     searched, stopped and weighted by itself.
@@ -215,11 +283,7 @@ def _by_name(records: Records, rows: np.ndarray) -> Batch:
 
 
 def local_densities(records: Records) -> list[Tensor]:
-    """Return every record's joint log density, and its slope and curvature in the latents.
-
-    Their shapes are (rows,), (rows, k) and (rows, k, k); minus the second derivative is meant.
-    Without local latents there is nothing to return.
-    """
+    """Return records' joint log densities, slopes (rows, k) and curvatures (rows, k, k), if any."""
     names = records.local_latents
     if not names:
         return []

@@ -1,19 +1,547 @@
 """Scores and curvatures of records in whitened coordinates, clipped consistently.
 
-Where few vectors span the scores that a record has at all outcomes, no score is formed:
-`whitened_in_span` computes their clipping and their slopes in coordinates of that span.
+What a record adds to a round: a score, its slope, counts of lengths, the curvature along one
+direction, and two traces, each bounded by itself. With survey weights also the score's products
+with itself.
+
+In the order of this file: the point and coordinates of a round, and how its vector is laid out;
+clipping that keeps the mean over outcomes at zero (conditionally unbiased bounded influence:
+Künsch, Stefanski and Carroll 1989); counts of lengths, which say how much clipping cuts off where
+observed scores are longer than drawn ones; clipped scores with their slopes and variances; records'
+vectors; and the contribution, which forms no score where few vectors span those of a record.
 """
 
-from pymc_dp.contributions.drawn_scores import DrawnScores
-from pymc_dp.contributions.joint_vector import parts_of, vector_size
-from pymc_dp.contributions.points_of_draws import draw_at_point
-from pymc_dp.contributions.whitened_in_span import in_span
-from pymc_dp.contributions.whitened_vectors import of_units, vectors, whitened
-from pymc_dp.privacy.contribution import Contribution, RowContribution
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_dp.contributions.channels import (
+    MANY_LATENTS,
+    combined,
+    coordinates,
+    diagonals,
+    orthogonal,
+    scaled_pairs,
+    sum_of_products,
+)
+from pymc_dp.contributions.estimating import AT_POINT, Estimated, ratio
+from pymc_dp.contributions.layout import smat, svec
+from pymc_dp.contributions.scores import (
+    BOTH,
+    CENTRING,
+    WEIGHING,
+    Draw,
+    DrawnScores,
+    UnitSums,
+    lengths,
+    probabilities,
+    without_weighing,
+)
+from pymc_dp.privacy.contribution import (
+    Batch,
+    Contribution,
+    FactoredContribution,
+    RowContribution,
+    UnitVector,
+)
+from pymc_dp.privacy.norms import (
+    LARGEST_NORM,
+    clip_factors,
+    each_product,
+    joint_norms,
+    product,
+    rounded_product,
+    row_norms,
+)
+
+# bounds of the parts over the score's: for the slope, for each of the two traces, for the curvature
+# along a direction, and for counts of lengths
+SLOPE, TRACE, ALONG, COUNTS = 0.74, 0.19, 0.27, 0.36
+# the same for products of scores, where weights ask for them
+PRODUCTS = 0.5
+# a record's curvature along a direction is clipped to this; it is about 1 on average, since
+# whitened scores have about unit variance in every direction
+ALONG_BOUND = 4.0
+# sweeps of the fixed point, and the longest excess that a draw may add to it, in clip norms
+SWEEPS, LONGEST_EXCESS = 6, 8.0
+# bins of lengths are the powers of two from 2^LEAST, as norms of whitened scores, whose squares are
+# about as large as the number of latents
+LEAST, BINS = -3, 14
+CENTRES = 2.0 ** (LEAST + np.arange(BINS))
+# the largest norm of a record's counts
+COUNTS_NORM = 2**0.5
+
+
+class Dispersion(NamedTuple):
+    """The part of scores in latents of the dispersion of outcomes, which is clipped by itself.
+
+    Its scores are quadratic in residuals: a norm that suits them would let all others pass.
+    """
+
+    latents: np.ndarray  # which they are, (d,)
+    bound: float  # norm that this part is clipped to
+    share: float  # of the squared norm of the whole score
+
+
+class At(NamedTuple):
+    """A point z, the coordinates of scores there, and the bounds of a vector's parts."""
+
+    point: np.ndarray
+    # W, shape (d, d): a score g becomes W g; its diagonal, (d,), for many latents. It is zero
+    # between latents of the dispersion and others
+    whitening: np.ndarray
+    score_bound: float  # norm that W g is clipped to, in latents that are not of the dispersion
+    curvature_bound: float  # norm that the slope of W g is clipped to
+    # the direction in which the curvature is released by itself, a whitened vector of length 1,
+    # (d,); None for none
+    direction: np.ndarray | None = None
+    dispersion: Dispersion | None = None
+    # of the posterior q that earlier releases gave, (d, d), or a diagonal, (d,): its covariance is
+    # W'root'root W. What records add is averaged over q, or taken at the point where there is none
+    root: np.ndarray | None = None
+    # whether the curvature's part holds what records add to the precision of q, and not the slope
+    of_precision: bool = False
+    # the part of products of scores over the score's, 0 where the vector has none
+    products: float = 0.0
+
+    @property
+    def spread(self) -> float:
+        """The variance of q in whitened coordinates, averaged over directions."""
+        return 0.0 if self.root is None else float((self.root**2).sum() / self.point.size)
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether each latent is whitened by itself, and curvatures are diagonals."""
+        return self.whitening.ndim == 1
+
+    @property
+    def is_dispersion(self) -> np.ndarray:
+        """Which latents are of the dispersion, (d,)."""
+        return self.dispersion.latents if self.dispersion else np.zeros(self.point.size, bool)
+
+    @property
+    def parts(self) -> int:
+        """How many parts of scores are clipped by themselves, each with counts of its lengths."""
+        return 2 if self.dispersion else 1
+
+    @property
+    def score_norm(self) -> float:
+        """The largest norm of the whole score, the dispersion's part in the units of the vector."""
+        own = self.dispersion.share if self.dispersion else 0.0
+        return float(self.score_bound / (1 - own) ** 0.5)
+
+    @property
+    def clip_norm(self) -> float:
+        """The largest norm of a record's whole vector."""
+        return self.score_norm * joint_norm(self.products)
+
+    @property
+    def along_bound(self) -> float:
+        """What the curvature along the direction is clipped to."""
+        return np.inf if np.isinf(self.score_bound) else ALONG_BOUND
+
+    def _scale(self, share: float, bound: float) -> float:
+        """The factor, in the vector, of a part that is clipped to a bound."""
+        return 1.0 if np.isinf(self.score_bound) else float(share * self.score_norm / bound)
+
+    @property
+    def dispersion_scale(self) -> float:
+        """The factor of the dispersion's part of the score in the vector."""
+        own = self.dispersion
+        return self._scale(own.share**0.5, own.bound) if own else 1.0
+
+    @property
+    def score_scales(self) -> np.ndarray:
+        """The factors of the latents' scores in the vector, (d,)."""
+        return np.where(self.is_dispersion, self.dispersion_scale, 1.0)
+
+    @property
+    def curvature_scale(self) -> float:
+        """The factor of curvatures in the vector."""
+        return self._scale(SLOPE, self.curvature_bound)
+
+    @property
+    def trace_scale(self) -> float:
+        """The factor of the two traces in the vector."""
+        return self._scale(TRACE, self.curvature_bound)
+
+    @property
+    def along_scale(self) -> float:
+        """The factor of the curvature along the direction in the vector."""
+        return self._scale(ALONG, ALONG_BOUND)
+
+    @property
+    def counts_scale(self) -> float:
+        """The factor of counts of lengths in the vector."""
+        return self._scale(COUNTS, COUNTS_NORM * self.parts**0.5)
+
+    @property
+    def products_scale(self) -> float:
+        """The factor of products of scores in the vector."""
+        return 1.0 if np.isinf(self.score_bound) else self.products / self.score_norm
+
+
+class Sums(NamedTuple):
+    """Sums over records, in whitened coordinates."""
+
+    score: np.ndarray  # (d,)
+    curvature: np.ndarray  # (d, d): minus the slope of the expected score
+    counts: np.ndarray  # of lengths, (parts, BINS)
+    along: float  # the curvature along the direction, clipped by itself; 0 without one
+    variance: float  # of the clipped scores, their squared norms
+    information: float  # the same of scores that were neither weighted nor clipped
+    # (d, d): products of the scores, as they are in the vector; of many latents (1, 1), their
+    # squared norms; (0, 0) without weights
+    products: np.ndarray
+
+
+def split(value: np.ndarray, at: At) -> Sums:
+    """Split a released vector into its parts, without their scales."""
+    d, counted = at.point.size, -3 - BINS * at.parts
+    paired = counted - products_size(d, at.products > 0)
+    packed = value[d:paired] / at.curvature_scale
+    variance, information = value[-2:] / at.trace_scale
+    return Sums(
+        score=value[:d] / at.score_scales,
+        curvature=np.diag(packed) if at.is_diagonal else smat(packed),
+        counts=value[counted:-3].reshape(at.parts, BINS) / at.counts_scale,
+        along=float(value[-3] / at.along_scale),
+        variance=float(variance),
+        information=float(information),
+        products=smat(value[paired:counted] / at.products_scale),
+    )
+
+
+def joint_norm(products: float = 0.0) -> float:
+    """Return the norm of the joint vector over that of the score; ``products`` as in `At`."""
+    return float((1 + SLOPE**2 + 2 * TRACE**2 + ALONG**2 + COUNTS**2 + products**2) ** 0.5)
+
+
+def vector_size(d: int, parts: int = 1, weighted: bool = False) -> int:
+    """Return the length of the joint vector for ``d`` latents and so many parts of scores."""
+    curvature = d if d > MANY_LATENTS else d * (d + 1) // 2
+    return d + curvature + products_size(d, weighted) + BINS * parts + 3
+
+
+def parts_of(dispersion: np.ndarray) -> int:
+    """Return how many parts of scores are clipped by themselves."""
+    return 2 if dispersion.any() else 1
+
+
+def products_size(d: int, weighted: bool) -> int:
+    """Return the length of the part of products of scores: a matrix, or a trace of many latents."""
+    if not weighted:
+        return 0
+    return 1 if d > MANY_LATENTS else d * (d + 1) // 2
+
+
+def clip_consistently(scores: np.ndarray, bound: float) -> np.ndarray:
+    """Shift and clip vectors (rows, k, d) so that the clipped ones keep each row's mean.
+
+    With e(v) = v - clip(v), the shift is the fixed point of a = -mean e(s_k - a): then the mean of
+    clip(s_k - a) is that of s_k. The s_k of a row are exchangeable under the model and have zero
+    mean, so that each clipped one has zero mean, too. Rows without excess are not shifted.
+
+    >>> clipped = clip_consistently(np.array([[[3.0], [-1.0], [-1.0]]]), bound=2.0)
+    >>> bool(abs(clipped).max() <= 2), clipped.round(1).ravel()
+    (True, array([ 2. , -0.5, -0.5]))
+    """
+    if np.isinf(bound):
+        return scores
+    factors = clip_factors(lengths(scores), bound)
+    clipped: np.ndarray = scores * factors[:, :, None]
+    long = np.flatnonzero((factors < 1).any(axis=1))
+    if long.size and scores.shape[1] > 1:
+        some = scores[long]
+        shift = np.zeros_like(some[:, :1])
+        for _ in range(SWEEPS):
+            moved = some - shift
+            norms = lengths(moved)
+            beyond = np.minimum(
+                1 - clip_factors(norms, bound), clip_factors(norms, LONGEST_EXCESS * bound)
+            )
+            shift = -(moved * beyond[:, :, None]).mean(axis=1, keepdims=True)
+        moved = some - shift
+        clipped[long] = moved * clip_factors(lengths(moved), bound)[:, :, None]
+    return clipped
+
+
+def clip_both(scores: np.ndarray, weights: np.ndarray, bound: float) -> np.ndarray:
+    """Weight and clip (rows, 3, d): a score, and those of both outcomes that a record can have.
+
+    The two are opposite vectors, and the shift that keeps their mean at zero makes them shorter by
+    one factor, which brings the longer to the bound. The observed one is that of one of them.
+
+    >>> clip_both(np.array([[[3.0], [-1.0], [3.0]]]), np.ones(1), bound=1.5).ravel()
+    array([ 1.5, -0.5,  1.5])
+    """
+    observed, no, yes = lengths(scores).T
+    longest = np.maximum(np.maximum(no, yes), observed)
+    factors = np.fmin(weights, clip_factors(longest, bound))
+    return np.asarray(scores * factors[:, None, None])
+
+
+def shared(norms: np.ndarray, chances: np.ndarray) -> np.ndarray:
+    """Share norms, (rows, k), each times its chance, between the two bins beside their logarithms.
+
+    Shares, (rows, BINS), are continuous in the norms, not negative, and sum to the chances. Norms
+    beyond the last bin, or short of the first one, are in that.
+
+    >>> shared(np.array([[0.0], [2.0**0.25], [2.0**30]]), np.ones((3, 1)))[:, [0, 3, 4, -1]]
+    array([[1.  , 0.  , 0.  , 0.  ],
+           [0.  , 0.75, 0.25, 0.  ],
+           [0.  , 0.  , 0.  , 1.  ]])
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        places = np.clip(np.nan_to_num(np.log2(norms) - LEAST), 0, BINS - 1)
+    low = np.minimum(places.astype(int), BINS - 2)
+    above = chances * (places - low)
+    total, rows = np.zeros((len(norms), BINS)), np.arange(len(norms))
+    for k in range(norms.shape[1]):
+        total[rows, low[:, k]] += chances[:, k] - above[:, k]
+        total[rows, low[:, k] + 1] += above[:, k]
+    return total
+
+
+def counts(norms: np.ndarray, chances: np.ndarray) -> np.ndarray:
+    """Return records' counts of observed lengths less those that are expected, (rows, BINS).
+
+    The observed outcome's is the first of ``norms``, (rows, 1 + k); k others are drawn, and have
+    these ``chances``, (rows, k).
+
+    **Privacy.** A row's norm is at most COUNTS_NORM: shares o and e are not negative and sum to
+    one, so |o - e|^2 is convex in each of them, and largest where both are unit vectors. Without
+    drawn outcomes e is zero.
+    """
+    observed = shared(norms[:, :1], np.ones((len(norms), 1)))
+    return np.asarray(observed - shared(norms[:, 1:], chances))
+
+
+class Clipped(NamedTuple):
+    """Records' clipped scores; their slopes are means of products of ``scores`` and ``whole``."""
+
+    score: np.ndarray  # (rows, d): at the observed outcome
+    scores: np.ndarray  # (rows, k, d): at k outcomes
+    whole: np.ndarray  # (rows, k, d): these before they were clipped
+    variance: np.ndarray  # (rows,): mean squared norms of ``scores``
+    information: np.ndarray  # (rows,): of ``whole``
+    counts: np.ndarray  # (rows, parts * BINS): of lengths before they were weighted and clipped
+
+    def slopes(self) -> np.ndarray:
+        """Return the slopes of the expected scores: symmetric parts, as vectors."""
+        slope = each_product(np.swapaxes(self.scores, 1, 2), self.whole) / self.scores.shape[1]
+        return svec((slope + np.swapaxes(slope, 1, 2)) / 2)
+
+    def diagonals(self) -> np.ndarray:
+        """Return the diagonals of the slopes alone, (rows, d)."""
+        return np.asarray((self.scores * self.whole).mean(axis=1))
+
+    def along(self, direction: np.ndarray | None, kept: np.ndarray, bound: float) -> np.ndarray:
+        """Return ``kept`` of the slopes along a direction, (d,) or (rows, d), clipped; (rows,)."""
+        if direction is None:
+            return np.zeros(len(self.score))
+        u, whole = (np.vecdot(x, direction[..., None, :]) for x in (self.scores, self.whole))
+        return np.asarray(np.clip(kept * (u * whole).mean(axis=1), -bound, bound))
+
+    def averaged(self, slope_share: np.ndarray | None, at: At) -> "Clipped":
+        """Bring slopes and variances of scores that were averaged over q to what they are.
+
+        Products of such scores at outcomes drawn from q hold the variance of means under q, too.
+        With h the mean square of a whitened score, they are h + h^2 times q's variance.
+        """
+        if slope_share is None:
+            if at.root is None:
+                return self
+            squares = np.maximum(np.vecdot(self.scores, self.whole).mean(axis=1), 0.0)
+            slope_share = 2 / (1 + np.sqrt(1 + 4 * at.spread * squares))
+        return self._replace(
+            whole=self.whole * slope_share[:, None, None],
+            variance=np.maximum(self.variance * slope_share, 0.0),
+            information=np.maximum(self.information * slope_share, 0.0),
+        )
+
+
+def clipped_scores(z: np.ndarray, at: At, dispersion: np.ndarray) -> Clipped:
+    """Weight and clip scores (rows, 1 + draws, d), the observed one first.
+
+    ``dispersion`` says which of their coordinates are of the dispersion, (d,), if any are.
+    """
+    z = np.ascontiguousarray(z)  # what is added up in another order has other last bits
+    clip = _from_both if z.shape[1] == 1 + len(BOTH) else _from_draws
+    if at.dispersion is None:
+        return clip(z, at.score_bound, at.curvature_bound)
+    location, own = (
+        clip(np.ascontiguousarray(z[..., part]), bound, at.curvature_bound)
+        for part, bound in ((~dispersion, at.score_bound), (dispersion, at.dispersion.bound))
+    )
+    joined = []
+    for x, y in zip(location[:3], own[:3], strict=True):
+        both = np.empty((*y.shape[:-1], dispersion.size))
+        both[..., dispersion], both[..., ~dispersion] = y, x
+        joined.append(both)
+    variance, information = (x + y for x, y in zip(location[3:5], own[3:5], strict=True))
+    counted = np.concatenate([location.counts, own.counts], axis=1)
+    score, scores, whole = joined
+    return Clipped(score, scores, whole, variance, information, counted)
+
+
+def _from_draws(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
+    """Clip observed scores; estimate their slopes and variances from drawn ones."""
+    weighted, drawn = z[:, :1], z[:, :1]
+    if z.shape[1] > 1:
+        variance = (z[:, 1 : 1 + WEIGHING] ** 2).sum(axis=-1).mean(axis=1)
+        drawn = without_weighing(z)
+        weighted = record_weights(variance, weight_bound)[:, None, None] * drawn
+    u = clip_consistently(weighted, bound)
+    first = min(1, drawn.shape[1] - 1)  # means over drawn outcomes alone, where there are any
+    variance, information = ((x[:, first:] ** 2).sum(axis=-1).mean(axis=1) for x in (u, drawn))
+    return Clipped(u[:, 0], u[:, first:], drawn[:, first:], variance, information, _counts(z))
+
+
+def _from_both(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
+    """Clip observed scores beside those of both outcomes, from which all means follow.
+
+    Scores have zero mean: those of probabilities q and p = 1 - q are -p x and q x, so that every
+    mean of their products, p q x x', is minus their product.
+    """
+    no, yes = z[:, 1:2], z[:, 2:]
+    variance = np.maximum(-(no * yes).sum(axis=(1, 2)), 0.0)
+    u = clip_both(z, record_weights(variance, weight_bound), bound)
+    of_clipped = np.maximum(-(u[:, 1] * u[:, 2]).sum(axis=-1), 0.0)
+    return Clipped(u[:, 0], -u[:, 1:2], yes, of_clipped, variance, _counts(z))
+
+
+def record_weights(variance: np.ndarray, bound: float) -> np.ndarray:
+    """Return weights of records, (rows,): one of large variance weighs less."""
+    return clip_factors(variance, bound)
+
+
+def _counts(z: np.ndarray) -> np.ndarray:
+    norms = np.minimum(lengths(z), LARGEST_NORM)
+    drawn = norms[:, 1:]
+    if drawn.shape[1] == len(BOTH):
+        return counts(norms, probabilities(drawn))
+    return counts(norms, np.full(drawn.shape, 1 / max(drawn.shape[1], 1)))
+
+
+class Coordinates(NamedTuple):
+    """Coordinates in which scores are clipped: those of latents, or of a basis of each record."""
+
+    dispersion: np.ndarray  # which are of the dispersion of outcomes, (c,)
+    direction: np.ndarray | None  # that of the round, (c,), or (rows, c)
+    slopes: Callable[[Clipped], np.ndarray]  # as vectors: symmetric matrices, or diagonals alone
+
+
+def times(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Multiply vectors (..., d) by a matrix, (d, d), or a diagonal, (d,)."""
+    return np.asarray(vectors * matrix if matrix.ndim == 1 else rounded_product(vectors, matrix.T))
+
+
+def vectors(scores: np.ndarray, at: At, counting: np.ndarray | None = None) -> np.ndarray:
+    """Return records' vectors from scores (rows, 1 + draws, d), the observed outcome's first."""
+    z = times(scores, at.whitening)
+    return _of_whitened(z, z, counting, at)
+
+
+def _of_whitened(
+    z: np.ndarray, whole: np.ndarray, counting: np.ndarray | None, at: At
+) -> np.ndarray:
+    slopes = Clipped.diagonals if at.is_diagonal else Clipped.slopes
+    in_latents = Coordinates(at.is_dispersion, at.direction, slopes)
+    return joint_vectors(z, at, in_latents, AT_POINT, counting, whole)
+
+
+def joint_vectors(
+    z: np.ndarray,
+    at: At,
+    own: Coordinates,
+    made: Estimated,
+    counting: np.ndarray | None,
+    whole: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return records' vectors from whitened scores (rows, 1 + draws, c), the observed one first.
+
+    ``made`` says what the slopes of scores are that were not taken at a point. With survey weights
+    ``counting``, (rows,), is what of a record counts, and ``whole`` are a unit's scores in which
+    all of its records count alike.
+    """
+    clipped = clipped_scores(z, at, own.dispersion)
+    if whole is not None and whole is not z:
+        clipped = clipped._replace(whole=without_weighing(whole)[:, -clipped.whole.shape[1] :])
+    clipped = clipped.averaged(slope_share(made), at)
+    curvature = own.slopes(clipped)
+    if at.of_precision and made.precision_share is not None:
+        curvature *= made.precision_share[:, None]
+    kept = kept_of_curvature(curvature, at)
+    along = clipped.along(own.direction, kept, at.along_bound)
+    score = clipped.score * np.where(own.dispersion, at.dispersion_scale, 1.0)
+    parts = [
+        score.T,
+        at.curvature_scale * (curvature * kept[:, None]).T,
+        at.products_scale * _products(score, counting, at).T,
+        at.counts_scale * clipped.counts.T,
+        at.along_scale * along[None],
+        at.trace_scale * np.fmin([clipped.variance, clipped.information], at.curvature_bound),
+    ]
+    each = np.concatenate(parts)  # in this order in memory, loops over records are long
+    return each.T if counting is None else (each * counting).T
+
+
+def slope_share(made: Estimated) -> np.ndarray | None:
+    """Return slopes as shares of what products of scores say, (rows,); None where these do."""
+    if made.slope is None:
+        return None
+    if made.weights.shape[1] == 1 + len(BOTH):
+        return ratio(made.slope, -made.weights[:, 1, 0] * made.weights[:, 2, 0])
+    drawn = without_weighing(made.weights)[:, 1:, 0]
+    return ratio(made.slope, (drawn**2).mean(axis=1))
+
+
+def kept_of_curvature(curvature: np.ndarray, at: At) -> np.ndarray:
+    """Return the factors, (rows,), that clip curvatures."""
+    return clip_factors(row_norms(curvature), at.curvature_bound)
+
+
+def _products(score: np.ndarray, counting: np.ndarray | None, at: At) -> np.ndarray:
+    """Return products of clipped scores, or their traces, times what counts, as vectors."""
+    if counting is None:
+        return np.zeros((len(score), 0))
+    if at.point.size > MANY_LATENTS:
+        each = row_norms(score)[:, None] ** 2
+    else:
+        each = svec(score[:, :, None] * score[:, None, :])
+    return np.asarray(each * counting[:, None])
+
+
+def draw_at_point(draw: Draw | None) -> Callable[[Batch, At, np.random.Generator], Batch] | None:
+    """Draw outcomes at the point of a round, or each at a point of q."""
+    return draw and (lambda batch, at, generator: draw(batch, points_of_draws(at), generator))
+
+
+def points_of_draws(at: At) -> np.ndarray:
+    """Return the point, (d,), or points of q for all draws, (DRAWS, d), which are public.
+
+    Those of the draws that centre scores lie opposite each other.
+    """
+    if at.root is None:
+        return at.point
+    of_q = at.root * at.whitening if at.is_diagonal else at.root @ at.whitening
+    every = _directions_of_draws(at.point.size)
+    return np.asarray(at.point + (every * of_q if at.is_diagonal else every @ of_q))
+
+
+@cache
+def _directions_of_draws(d: int) -> np.ndarray:
+    """Return vectors, (DRAWS, d), as long as standard normal ones are."""
+    far = np.random.Generator(np.random.PCG64(0)).normal(size=(WEIGHING + CENTRING // 2, d))
+    far *= (d / (far**2).sum(axis=1, keepdims=True)) ** 0.5
+    return np.concatenate([far, -far[WEIGHING:]])
 
 
 def whitened_scores(scores: DrawnScores) -> Contribution:
-    """Contribute the score, its slope, counts of lengths, slope along a direction, squared norm.
+    """Contribute the joint vector: score, slope, products, counts of lengths, slope along, traces.
 
     The context is an `At`. Scores of the latents of the dispersion, if there are any, are weighted,
     clipped and counted by themselves.
@@ -30,17 +558,124 @@ def whitened_scores(scores: DrawnScores) -> Contribution:
     the wall clips it: the squares of its parts' bounds add up to the square of `At.clip_norm`.
     Draws are made for each record alone, from random numbers that never leave the wall.
     """
-    return in_span(scores) if scores.channels else _formed(scores)
-
-
-def _formed(scores: DrawnScores) -> RowContribution:
+    if scores.channels:
+        return _in_span(scores)
     size = vector_size(scores.d, parts_of(scores.dispersion), scores.survey is not None)
     return RowContribution(
         size=size,
         width=3 * scores.width + 2 * size,
         rows=lambda held, at: vectors(held[0], at, held[1]),
         prepare=lambda batch, at: (scores.of_batch(batch, at.point).weights, scores.shares(batch)),
-        unit=of_units(scores, lambda held, at: (whitened(held[0], at), held[1])),
-        draw=scores.draw and draw_at_point(scores.draw),
+        unit=_of_units(scores, lambda held, at: (times(held[0], at.whitening), held[1])),
+        draw=draw_at_point(scores.draw),
         together=scores.together,
     )
+
+
+def _of_units(
+    scores: DrawnScores, made: Callable[[Any, At], tuple[np.ndarray, np.ndarray | None]]
+) -> UnitVector:
+    """Return how units are formed; ``made`` are whitened scores of records, and what counts."""
+    sums = UnitSums(scores.outcomes_in_units, scores.d, scores.survey is not None)
+    return UnitVector(
+        size=sums.size,
+        vectors=lambda summed, at: _of_whitened(*sums.split(summed), at),
+        rows=lambda held, at: sums.rows(*made(held, at)),
+        draw=draw_at_point(scores.draw_for_units),
+    )
+
+
+# the latents of each part of scores, (d,), and the channels that read them, (c,)
+Spans = list[tuple[np.ndarray, np.ndarray]]
+
+
+class InSpan(NamedTuple):
+    """Records' vectors in coordinates of the span of their scores."""
+
+    basis: np.ndarray  # (c, rows, d): orthogonal, each in latents of one part of scores
+    shares: np.ndarray  # (c, rows), or (c, 1): the factors that make it orthonormal, or 0
+    scores: np.ndarray  # (rows, outcomes, c): whitened scores in this basis
+    # (rows, ...): all parts of the joint vector, in this basis. Their norms are
+    # those of the vectors: a change of coordinates keeps the norms of scores and of curvatures.
+    vectors: np.ndarray
+    counting: np.ndarray | None  # what of each record counts, (rows,), with survey weights
+
+    def sum_of_pairs(self, packed: np.ndarray) -> np.ndarray:
+        """Sum the records' symmetric matrices, (rows, c (c + 1) / 2), as one of the latents."""
+        return svec(sum_of_products(self.basis, scaled_pairs(packed, self.shares)))
+
+
+def _in_span(scores: DrawnScores) -> FactoredContribution:
+    """Return `whitened_scores` of scores that lie in the span of few vectors."""
+    dispersion, is_weighted = scores.dispersion, scores.survey is not None
+    spans = [(part, scores.reach[:, part].any(axis=1)) for part in (~dispersion, dispersion)]
+    c = sum(int(reach.sum()) for _, reach in spans)
+    return FactoredContribution(
+        size=vector_size(scores.d, parts_of(dispersion), is_weighted),
+        width=5 * scores.width + 2 * scores.d,
+        norms=lambda held, at: joint_norms(*held.vectors.T),
+        weighted_sum=partial(_sum_in_span, scores, c),
+        prepare=partial(_vectors_in_span, scores, spans),
+        unit=_of_units(
+            scores,
+            lambda held, at: (
+                combined(held.scores * held.shares.T[:, None], held.basis),
+                held.counting,
+            ),
+        ),
+        draw=draw_at_point(scores.draw),
+        together=scores.together,
+        # of c vectors of a score, and for each matrix twice of c (c + 1) / 2 pairs of them,
+        # orthogonal but for the order; and of all else
+        parts_norm=(c + (1 + is_weighted) * c * (c + 1) + 1) ** 0.5,
+    )
+
+
+def _vectors_in_span(scores: DrawnScores, spans: Spans, batch: Batch, at: At) -> InSpan:
+    parts = scores.parted(batch, at.point)  # type: ignore[misc]
+    of_records = times(parts.vectors, at.whitening)
+    basis, shares, R = _basis(of_records, spans)
+    # A, (k, c, rows): A'A is the covariance of the predictors under q
+    root = None if at.root is None else orthogonal(times(of_records, at.root))[2]
+    made = scores.estimated(parts, root)
+    z = coordinates(R, made.weights)
+    own = np.repeat([False, True], [int(reach.sum()) for _, reach in spans])
+    direction = None if at.direction is None else (product(basis, at.direction) * shares).T
+    slopes = partial(_diagonals, basis, shares) if at.is_diagonal else Clipped.slopes
+    counting = scores.shares(batch)
+    each = joint_vectors(z, at, Coordinates(own, direction, slopes), made, counting)
+    return InSpan(basis, shares, z, each, counting)
+
+
+def _diagonals(basis: np.ndarray, shares: np.ndarray, clipped: Clipped) -> np.ndarray:
+    return diagonals(basis, smat(scaled_pairs(clipped.slopes(), shares)))
+
+
+def _basis(vectors: np.ndarray, spans: Spans) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return Q, S and R as `orthogonal`, part by part of the latents."""
+    if not spans[1][0].any():
+        return orthogonal(vectors)
+    each, rows = [orthogonal(vectors[reach] * part) for part, reach in spans], vectors.shape[1]
+    Q = np.concatenate([basis for basis, _, _ in each])
+    S = np.concatenate([np.broadcast_to(shares, (len(shares), rows)) for _, shares, _ in each])
+    R, first = np.zeros((len(Q), *vectors.shape[:2])), 0
+    for (_, reach), (_, _, own) in zip(spans, each, strict=True):
+        R[first : first + len(own), reach] = own
+        first += len(own)
+    return Q, S, R
+
+
+def _sum_in_span(
+    scores: DrawnScores, c: int, held: InSpan, at: At, weights: np.ndarray
+) -> np.ndarray:
+    """Sum the vectors of a batch, in coordinates of the latents."""
+    counted, is_weighted = -3 - BINS * parts_of(scores.dispersion), scores.survey is not None
+    has_pairs = is_weighted and scores.d <= MANY_LATENTS
+    paired = counted - (c * (c + 1) // 2 if has_pairs else int(is_weighted))
+    weighted = held.vectors * weights[:, None]
+    in_basis = weighted[:, :c].T * held.shares
+    score = np.sum([u @ q for u, q in zip(in_basis, held.basis, strict=True)], axis=0)
+    curvature, products = weighted[:, c:paired], weighted[:, paired:counted]
+    total = curvature.sum(axis=0) if at.is_diagonal else held.sum_of_pairs(curvature)
+    squares = held.sum_of_pairs(products) if has_pairs else products.sum(axis=0)
+    return np.concatenate([score, total, squares, weighted[:, counted:].sum(axis=0)])

@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.scalar.basic as ps
 from pymc.distributions.censored import CensoredRV
 from pymc.distributions.continuous import Interpolated
 from pymc.distributions.distribution import DiracDeltaRV
 from pymc.distributions.multivariate import DirichletMultinomialRV
 from pymc.distributions.truncated import TruncatedRV
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.elemwise import DimShuffle
@@ -28,24 +26,15 @@ from pymc_dp.accounting.plan import unit_label
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
-from pymc_dp.model.graphs import (
-    AnyVariable,
-    Node,
-    Tensor,
-    all_variables,
-    pt,
-    stored_value,
-    tensor_constants,
-)
+from pymc_dp.model.graphs import AnyVariable, Node, Tensor, all_variables, pt, tensor_constants
 from pymc_dp.model.modes import as_written
 from pymc_dp.model.split import simplify
+from pymc_dp.model.value_checks import rewritten
 from pymc_dp.privacy.contribution import rows_along
 from pymc_dp.privacy.private_data import ColumnSpec
 from pymc_dp.privacy.probe import ALIKE, made_up_column
-from pymc_dp.tables.checks import rewritten
 
 MOST_ENTRIES = 10**7
-LARGEST = 1e100
 TRIED = 8  # made-up records, each at a point of its own
 # distributions with a number of trials
 TRIALS = (BinomialRV, BetaBinomialRV, MultinomialRV, DirichletMultinomialRV)
@@ -68,18 +57,8 @@ def refuse_unfit(model: pm.Model) -> None:
 
 
 def refuse_bad_priors(model: pm.Model, records: Records) -> None:
-    """Refuse priors without a density at the start, and numbers whose squares are not finite.
-
-    Their draws would not be finite either, and be released in place of a result. ``records`` are
-    those of ``model``, whose priors therefore read no data.
-    """
+    """Refuse priors without a density at the start."""
     latents = [rv for rv in model.free_RVs if model.rvs_to_values[rv].name in records.latents]
-    for rv in latents:
-        if any(map(_has_extremes, _numbers(rv))):
-            raise ValueError(
-                f"The prior of `{rv.name}` reads a number whose square is beyond double precision: "
-                f"use numbers between {1 / LARGEST:g} and {LARGEST:g}."
-            )
     # the graph of the whole prior is there already, and few are not finite
     if records.observes_public or not _is_finite_at_start(records):
         _refuse_infinite(model, records, latents)
@@ -129,44 +108,16 @@ def _refuse_infinite(model: pm.Model, records: Records, latents: list[Any]) -> N
             )
 
 
-def _numbers(rv: Any) -> list[np.ndarray]:
-    read = list(ancestors([rv]))
-    shared = [stored_value(v) for v in read if isinstance(v, SharedVariable)]
-    guards = {x for v in read if v.owner for x in _guards(v.owner)}
-    constants = [v.data for v in tensor_constants(read) if not (v in guards and abs(v.data) < 1)]
-    return [np.asarray(x) for x in (*constants, *shared)]
-
-
-def _guards(node: Node) -> list[AnyVariable]:
-    """Return single numbers that keep others off zero, by addition or as the least: any may do."""
-    if not isinstance(getattr(node.op, "scalar_op", None), ps.Add | ps.ScalarMaximum | ps.Clip):
-        return []
-    operands = [x.owner.inputs[0] if isinstance(x.owner_op, DimShuffle) else x for x in node.inputs]
-    return [x for x in operands if isinstance(x, Constant) and np.size(x.data) == 1]
-
-
-def _has_extremes(numbers: np.ndarray) -> bool:
-    if numbers.dtype.kind not in "iuf":
-        return False
-    sizes = np.abs(numbers.astype("float64"))
-    extreme = (sizes > LARGEST) & (sizes < np.inf) | (sizes < 1 / LARGEST) & (sizes > 0)
-    return bool(extreme.any())
-
-
 def refuse_scores_that_are_nan(model: pm.Model, records: Records) -> None:
-    """Refuse densities whose gradient is no number where distributions put atoms or limits.
-
-    Outcomes there would add nothing, neither those of records nor those that the model draws. Their
-    density is tried at made-up records, one by one.
-    """
+    """Refuse densities whose gradient is no number where distributions put atoms or limits."""
     for rv in model.observed_RVs:
         name, leaf = str(rv.name), str(model.rvs_to_values[rv].name)
         is_number = records.shapes.get(leaf) == (None,) and rv.dtype.startswith("float")
         atoms = _atoms(rv) if is_number and name in records.term_names else []
-        without = [f"{x:g}" for x in _without_score(records, name, leaf, atoms)] if atoms else []
-        if without:
+        if without := _without_score(records, name, leaf, atoms) if atoms else []:
             raise NotSeparableError(
-                f"The gradient of the density of `{name}` is no number at {', '.join(without)}, "
+                f"The gradient of the density of `{name}` is no number at "
+                f"{', '.join(map('{:g}'.format, without))}, "
                 "where its distributions put outcomes, so these would tell nothing. Let the part "
                 "without them see other values in their place, such as in a pm.Mixture the "
                 "component pm.CustomDist.dist(mu, nu, dist=lambda mu, nu, size: "
@@ -192,12 +143,8 @@ def _without_score(records: Records, name: str, leaf: str, atoms: list[float]) -
     terms: dict[str, Tensor] = dict(zip(records.term_names, graph.terms, strict=True))
     term = terms[name].sum()
     slopes: list[AnyVariable] = pt.grad(term, latents, disconnected_inputs="ignore")
-    inputs = [*graph.inputs.values(), *latents]
-    # graphs as they are written compile at once; a fit's rewritten ones are stabler
-    for make in (as_written, rewritten):
-        compute = make(inputs, [term, *slopes]) if atoms else None
-        atoms = [x for x in atoms if _is_without_score(records, compute, leaf, x)]
-    return atoms
+    compute = rewritten([*graph.inputs.values(), *latents], [term, *slopes])
+    return [x for x in atoms if _is_without_score(records, compute, leaf, x)]
 
 
 def _is_without_score(records: Records, compute: Any, leaf: str, atom: float) -> bool:
@@ -256,10 +203,7 @@ def _length(array: np.ndarray) -> int:
 
 
 def advice_on_counts(model: pm.Model, unit: str | None) -> tuple[str, ...]:
-    """Say of which outcomes a row may count several persons, by their distributions alone.
-
-    A number of trials is read where the author wrote it as one number; no data are.
-    """
+    """Say of which outcomes a row may count several persons, by their distributions alone."""
     whom = "person" if unit is None else unit_label(unit)
     advice = []
     for rv in model.observed_RVs:
@@ -291,8 +235,6 @@ def _is_one(number: AnyVariable) -> bool:
 
 def withheld_in_words(declarable: Mapping[str, Collection[str]]) -> str:
     """Say which deterministics the result will lack, of those that ``public=`` would let go.
-
-    Those with dimensions are withheld for their labels, the others for a number.
 
     >>> withheld_in_words({"total": []})
     'The result will lack `total`: a number in it may come from the data. If it does not, name ...'

@@ -1,7 +1,7 @@
 """PyMC's own doors: ``pm.fit`` takes the private methods, and others say what they do not protect.
 
-Functions of PyMC are given another body, also for who imported them before, and do what they did
-for all other calls. What PyMC's conversion makes of data is noted, for a private fit of the model.
+Functions of PyMC are wrapped when this package is imported, and do what they did for all other
+calls. What PyMC's conversion makes of data is noted, for a private fit of the model.
 
 The private methods are objects as well, which ``pm.fit(method=...)`` runs by PyMC's own protocol:
 it calls ``method.fit(n, backend=..., include_transformed=..., **kwargs)`` of any ``Inference``
@@ -10,11 +10,11 @@ object and returns what it returns. Here that is the tree of `pymc_dp.fit`.
 
 import functools
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from types import FunctionType
-from typing import Any, NoReturn
+from typing import Any
 
 import pymc as pm
 import xarray as xr
@@ -40,28 +40,21 @@ PYMC_STEPS = inspect.signature(Inference.fit).parameters["n"].default
 
 
 def install() -> None:
-    """Let the functions of PyMC that have a wrapper here call it, once."""
+    """Let the functions of PyMC that have a wrapper here call it, once, in all of its modules."""
+    modules = [m for name, m in sys.modules.items() if name.partition(".")[0] == "pymc"]
     for function, wrapper in WRAPPERS.items():
-        if not hasattr(function, "__wrapped__"):
-            _redirect(function, wrapper)
+        wrapped = _wrapped(function, wrapper)
+        for module in modules:
+            for name in [name for name, value in vars(module).items() if value is function]:
+                setattr(module, name, wrapped)
 
 
-def _redirect(function: Any, wrapper: Callable[..., Any]) -> None:
-    """Give a function another body, so that it is the same object to all who have imported it."""
-    original: Any = FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__
-    )
-    original.__kwdefaults__, original.__doc__ = function.__kwdefaults__, function.__doc__
-    original.__annotations__, original.__module__ = function.__annotations__, function.__module__
-    names = {"co_name": function.__name__, "co_qualname": function.__qualname__}
-    function.__code__ = _body.__code__.replace(**names)
-    function.__defaults__ = None
-    function.__kwdefaults__ = {"_wrapper": functools.partial(wrapper, original)}
-    function.__wrapped__ = original  # whose signature tools show
+def _wrapped(function: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return wrapper(function, *args, **kwargs)
 
-
-def _body(*args: Any, _wrapper: Callable[..., Any], **kwargs: Any) -> Any:
-    return _wrapper(*args, **kwargs)
+    return call
 
 
 def is_private(method: Any) -> bool:
@@ -79,7 +72,7 @@ def _fit(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if is_private(method):
         return private_fit(**given)
     if isinstance(method, PrivateInference):
-        return given.pop("method").run(**given)
+        return method.fit(**{name: value for name, value in given.items() if name != "method"})
     called = f"method={method!r}" if "method" in given else "pm.fit without method="
     _refuse_private_keywords(f"{called} is not private and takes no", kwargs)
     return original(*args, **kwargs)
@@ -177,71 +170,37 @@ def private_fit(**settings: Any) -> Any:
 
 
 class PrivateInference(Inference):  # type: ignore[misc]  # PyMC's has no types
-    """A method of `pymc_dp.fit` with its settings; each class below names one."""
+    """A method of `pymc_dp.fit` with its settings, for ``pm.fit(method=...)``."""
 
     method: str
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
 
-    def fit(
-        self, n: int | None = None, *, include_transformed: bool = False, **settings: Any
-    ) -> Any:
-        """Run `pymc_dp.fit`, as ``pm.fit`` asks for it; PyMC's default ``n`` counts as none."""
-        given = {} if n in (None, PYMC_STEPS) else {"n": n}
-        if include_transformed:
-            settings["include_transformed"] = True
-        return self.run(**given, **{k: v for k, v in settings.items() if v is not None})
-
-    def run(self, **settings: Any) -> Any:
-        """Run `pymc_dp.fit` with the settings of this object and those of the call."""
-        for name in self.settings.keys() & settings.keys():
-            raise TypeError(
-                f"{name}= is given to {type(self).__name__} and to pm.fit: give it once."
-            )
-        return private_fit(method=self.method, **self.settings, **settings)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """Say why what PyMC's own methods have, such as ``approx``, is not here."""
-        raise AttributeError(
-            f"{type(self).__name__} has no `{name}`: it holds the settings of pymc_dp.fit, which "
-            "returns a tree of released numbers and can neither be refined nor profiled."
-        )
+    def fit(self, n: int = PYMC_STEPS, **settings: Any) -> Any:
+        """Run `pymc_dp.fit`; what PyMC hands over where its caller gave nothing counts as none."""
+        given = {"n": None if n == PYMC_STEPS else n, **settings}
+        if not given.get("include_transformed"):
+            given.pop("include_transformed", None)
+        given = {name: value for name, value in given.items() if value is not None}
+        return private_fit(method=self.method, **self.settings, **given)
 
 
 class DPADVI(PrivateInference):
-    """The method ``"dp_advi"`` for ``pm.fit(method=...)``.
+    """The method ``"dp_advi"`` for ``pm.fit(method=...)``, with settings of `pymc_dp.fit`.
 
     `DPFullRankADVI`, `VIPS` and `DPSEP` are the same for their methods.
 
-    Parameters
-    ----------
-    **settings
-        Those of `pymc_dp.fit`, ``model`` and ``random_seed`` included: PyMC keeps its own from
-        objects.
-
-    Raises
-    ------
-    TypeError
-        When the fit is called: a setting is unknown, or is given here and to ``pm.fit``.
-
     Notes
     -----
-    **Privacy.** As `pymc_dp.fit`, which runs. Making the object spends nothing; every fit with it
-    spends anew.
-
-    ``pm.fit`` hands over ``n=10000`` where it was given none. That number counts as none: for as
-    many releases give ``n=10000`` here.
+    **Privacy.** As `pymc_dp.fit`, which runs: every fit with the object spends anew. ``pm.fit``
+    hands over ``n=10000`` where it was given none, which counts as none: for as many releases give
+    ``n=10000`` here.
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_dp
-    >>> with pm.Model() as model:
-    ...     p = pm.Beta("p", 1, 1)
-    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
-    ...     method = pymc_dp.DPADVI(epsilon=1, delta=1e-5)
-    ...     idata = pm.fit(method=method, progressbar=False)
-    >>> idata["privacy"].attrs["method"]
+    >>> import pymc_dp
+    >>> pymc_dp.DPADVI(epsilon=1, delta=1e-5).method
     'dp_advi'
     """
 

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from inspect import signature
 from os import PathLike
 from types import MappingProxyType
@@ -21,8 +22,8 @@ import xarray as xr
 from pymc.variational.callbacks import CheckParametersConvergence
 
 from pymc_dp.accounting.plan import Neighbours, check_count
-from pymc_dp.calibration.budget import Budget
-from pymc_dp.contributions.absent_components import with_absent_components
+from pymc_dp.calibration.budget import Budget, FitTerms, split_terms
+from pymc_dp.contributions.gradients import with_absent_components
 from pymc_dp.driver.advice import (
     refuse_bad_priors,
     refuse_bad_start,
@@ -39,17 +40,6 @@ from pymc_dp.methods.options import MethodSpec, Options
 from pymc_dp.methods.registry import described, method_named
 from pymc_dp.model import PrivateData, Records, constrained, separate_unread
 from pymc_dp.model.columns import read_tables, read_units
-from pymc_dp.privacy.partitions import number_of_records
-from pymc_dp.tables.checks import (
-    impossible_outcomes,
-    infinite_values,
-    missing_values,
-    more_columns_than_records,
-    numbers_of_records,
-    rare_levels,
-    refuse_bad_indices,
-    refuse_lags,
-)
 from pymc_dp.tables.formula import (
     check_formula,
     factors_left_out,
@@ -57,8 +47,8 @@ from pymc_dp.tables.formula import (
     pymc_model,
     refuse_weights,
 )
-from pymc_dp.tables.given import read_numbers
-from pymc_dp.tables.weights import SurveyWeights, normalised_weights, read_weights, without_factors
+from pymc_dp.tables.given import read_numbers, refuse_bad_indices
+from pymc_dp.tables.weights import SurveyWeights, read_weights, without_factors
 
 DRAWS = 1000
 # keywords of pm.fit that would carry data into a fit, or out of it
@@ -71,7 +61,7 @@ REFUSED = {
     "more_obj_params": "they would be fitted to private gradients",
     "total_grad_norm_constraint": "clipping is per record here: give clip_norm=",
 }
-TERMS = frozenset(field.name for field in dataclasses.fields(Budget))
+TERMS = frozenset(field.name for field in dataclasses.fields(FitTerms))
 
 
 def fit(
@@ -127,15 +117,13 @@ def fit(
     neighbours : {"add_remove", "zero_out", "replace_one"}
         Which data sets must be indistinguishable. The number of records is public under the last
         two.
-    sampling : {"poisson", "fixed_size", "full"}
-        Batches of records drawn one by one with probability ``sample_rate``, of exactly that
-        share of them, or of all.
+    sampling : {"poisson", "full"}
+        Batches of records drawn one by one with probability ``sample_rate``, or of all.
     accountant : {"pld", "rdp", "rdp_dp_accounting"}
-        What computes epsilon: the first is the tightest; fixed-size batches need another one.
+        What computes epsilon: the first is the tightest.
     num_records : int, optional
         A public, nominal number of records, or of units with ``unit=``, which count once however
-        many records they have. It sizes defaults, and replaces noisy counts; only fixed-size
-        batches need it to be exact.
+        many records they have. It sizes defaults, and replaces noisy counts.
     unit : str, optional
         Name of a ``pm.Data`` with one whole number a record, equal for records of one person:
         the guarantee is then for all of a person's records, and ``sample_rate`` and ``clip_norm``
@@ -211,22 +199,11 @@ def fit(
     True
     """
     public = tuple(public)
+    terms = FitTerms(
+        epsilon, delta, noise_multiplier, neighbours, sampling, accountant, num_records, unit
+    )
     setup = set_up(
-        model,
-        method,
-        n,
-        epsilon=epsilon,
-        delta=delta,
-        noise_multiplier=noise_multiplier,
-        neighbours=neighbours,
-        sampling=sampling,
-        accountant=accountant,
-        num_records=num_records,
-        unit=unit,
-        public=public,
-        data=data,
-        public_start=public_start,
-        **options,
+        model, method, n, terms, public=public, data=data, public_start=public_start, **options
     )
     draws = number_of_draws(draws, setup)
     called = _check_callbacks(callbacks)
@@ -245,9 +222,17 @@ def fit(
     return make_result(setup, states, outcome._replace(public=public), draws, rng)
 
 
-def set_up(model: pm.Model | None, method: str, n: int | None, **keywords: Any) -> Setup:
-    """Check every input of a fit, and settle its plan by the releases that its method asks for."""
-    setup, budget = set_up_method(model, method, n, **keywords)
+def set_up(
+    model: pm.Model | None,
+    method: str,
+    n: int | None,
+    terms: FitTerms | None = None,
+    **options: Any,
+) -> Setup:
+    """Check every input of a fit, and settle its plan; dry runs give their terms as keywords."""
+    if terms is None:
+        terms, options = split_terms(options)
+    setup, budget = set_up_method(model, method, n, terms, **options)
     return setup._replace(plan=budget.settle(setup.method.releases))
 
 
@@ -256,16 +241,15 @@ def set_up_method(
     model: pm.Model | None,
     method: str,
     n: int | None,
+    terms: FitTerms,
     *,
     public: Iterable[str] = (),
     data: Mapping[str, Any] | None = None,
     public_start: Mapping[str, Any] | None = None,
-    **keywords: Any,
+    **own: Any,
 ) -> tuple[Setup, Budget]:
     """Check every input of a fit; the plan has its terms and no releases yet."""
     spec = method_named(method)
-    terms = {name: x for name, x in keywords.items() if name in TERMS}
-    own = {name: x for name, x in keywords.items() if name not in TERMS}
     _check_keywords(spec, own)
     budget = _budget(spec, terms)
     formula, public = formula_of(model), [*public]
@@ -288,7 +272,7 @@ def set_up_method(
     with warnings.catch_warnings():
         if not budget.noisy:  # what privacy alone would break is no reason to warn
             warnings.simplefilter("ignore", PrivacyWarning)
-            warnings.simplefilter("ignore", PosteriorWarning)
+            warnings.filterwarnings("ignore", ".* has a limit of its own", PosteriorWarning)
         for text in doubtful:
             warnings.warn(text, PrivacyWarning, stacklevel=5)
         private = checked()
@@ -313,17 +297,17 @@ def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
             )
 
 
-def _budget(spec: MethodSpec, terms: Mapping[str, Any]) -> Budget:
+def _budget(spec: MethodSpec, terms: FitTerms) -> Budget:
     """Read the budget; that of a method without privacy is infinite, and must not be given."""
     if spec.private:
-        return Budget(**terms)
+        return Budget(**vars(terms))
     for term in ("epsilon", "delta", "noise_multiplier"):
-        if terms.get(term) is not None:
+        if getattr(terms, term) is not None:
             raise ValueError(
                 f"method={spec.name!r} is not private and takes no {term}=: use "
                 f"method='dp_{spec.name}', or leave {term}= out."
             )
-    return Budget(**{**terms, "epsilon": math.inf})
+    return Budget(**{**vars(terms), "epsilon": math.inf})
 
 
 def model_in_use(model: pm.Model | None) -> pm.Model:
@@ -368,17 +352,12 @@ def separation(
     """Read a model's data, units and weights; return what splits the model, on any scale.
 
     ``numbers`` are public ones, by what they are, beside those of the model, the weights and the
-    budget. What splits the model warns of outcomes that cannot occur; all other checks of values
-    wait until these are asked for.
+    budget. Checks of values wait until these are asked for.
     """
     refuse_unfit(model)
     data = read_tables(read_numbers(data))
     refuse_bad_indices(model, data, budget.unit)
-    for text in [*infinite_values(model, data), *missing_values(model)]:
-        warnings.warn(text, PosteriorWarning, stacklevel=6)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
-    refuse_lags(model, data, budget.unit)
-    as_given, given = model, data
     beside = {weights.name: read_weights(model, weights, data, public)} if weights else {}
     if data is not None and (units is not None or beside):
         data = {key: value for key, value in data.items() if key not in {budget.unit, *beside}}
@@ -396,31 +375,8 @@ def separation(
         records, checked = separate_unread(model, number_is_public=known, **settings)
         refuse_bad_priors(model, records)
         refuse_scores_that_are_nan(model, records)
-        for text in impossible_outcomes(model, records, given):
-            warnings.warn(text, PosteriorWarning, stacklevel=6)
-
-        def checked_and_warned() -> PrivateData:
-            private = checked()
-            weighed = {name: column.values for name, column in beside.items()}
-            texts = rare_levels(as_given, given, budget.unit)
-            texts += more_columns_than_records(as_given, given)
-            for name, values in weighed.items():
-                texts += normalised_weights(name, values)
-            if budget.noisy:
-                of_rows = set() if known and units is None else {number_of_records(private)}
-                texts += numbers_of_records(
-                    {**numbers, **_public_numbers(records, budget, weights)},
-                    as_given,
-                    given,
-                    public=public,
-                    weights=weighed,
-                    counts=of_rows if known or units is None else of_rows | {units.number},
-                )
-            for text in texts:
-                warnings.warn(text, PrivacyWarning, stacklevel=6)
-            return private
-
-        return with_absent_components(records), checked_and_warned
+        public = {**numbers, **_public_numbers(records, budget, weights)}
+        return with_absent_components(records), partial(checked, public if budget.noisy else None)
 
     return separated
 

@@ -30,10 +30,7 @@ PATH_POINTS = 50  # how many points of a fit's path a result keeps
 
 
 def rehearse_result(setup: Setup, draws: int) -> None:
-    """Build a result of two draws from public numbers; refuse what no result can hold.
-
-    Raises ValueError before anything is released.
-    """
+    """Build a result of two draws from public numbers; refuse what no result can hold."""
     records, method = setup.records, setup.method
     _check_names(records)
     _check_size(records, draws)
@@ -104,10 +101,7 @@ def _is_plain(label: Any) -> bool:
 def make_result(
     setup: Setup, states: list[Any], outcome: Outcome, draws: int, rng: np.random.Generator
 ) -> xr.DataTree:
-    """Build the tree that a fit returns, and warn of what is doubtful about it.
-
-    What is paid for is not lost: variables that cannot be computed at some draw are left out.
-    """
+    """Build the tree that a fit returns, and warn of what is doubtful about it."""
     again = copy.deepcopy(rng)
     with undisturbed():
         try:
@@ -191,10 +185,7 @@ def _posteriors(
 def latent_draws(
     method: Method, state: Any, draws: int, rng: np.random.Generator
 ) -> tuple[Draws, Both | None]:
-    """Draw the latents, with the noise's width where it is known, and behind them without it.
-
-    Return also both, as the method does.
-    """
+    """Draw the latents, with the noise's width where it is known, and behind them without it."""
     aware = method.noise_aware and method.noise_aware(state, draws, rng)
     wide, narrow = aware or (method.posterior(state, draws, rng), None)
     if not narrow:

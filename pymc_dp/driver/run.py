@@ -34,7 +34,7 @@ from rich.progress import Progress
 
 from pymc_dp.accounting.plan import Plan, Release
 from pymc_dp.compiling.compile import compile_mode
-from pymc_dp.contributions.padding import padded
+from pymc_dp.contributions.gradients import padded
 from pymc_dp.errors import UnbookedError, UnreadableError
 from pymc_dp.ledger.file import locked
 from pymc_dp.ledger.ledger import Booking, Ledger
@@ -178,13 +178,6 @@ def progress(positions: range, partitions: int, shown: bool) -> Iterator[Steps]:
             bar.stop()
 
 
-class Kept(NamedTuple):
-    """A release as the file has it."""
-
-    name: str
-    noisy: Noisy
-
-
 class Checkpoint:
     """The releases of one fit, in a file that is created if it does not exist.
 
@@ -246,14 +239,14 @@ class Checkpoint:
         """Let `keep` book releases, in place of the wall."""
         self._book = booking
 
-    def kept(self) -> list[Kept]:
-        """Return the releases that were made, in their order."""
+    def kept(self) -> list[tuple[str, Noisy]]:
+        """Return the releases that were made, in their order, each with its name."""
         with locked(self.path, "rwc") as db:
             rows = db.execute(
                 "SELECT name, value, sd, sample_rate FROM releases ORDER BY position"
             ).fetchall()
         return [
-            Kept(name, Noisy(np.frombuffer(value, "<f8").copy(), sd, rate))
+            (name, Noisy(np.frombuffer(value, "<f8").copy(), sd, rate))
             for name, value, sd, rate in rows
         ]
 
@@ -275,16 +268,16 @@ class Checkpoint:
                 with suppress(sqlite3.Error, KeyboardInterrupt), locked(self.path, "rwc") as db:
                     self._note(db, failed=type(error).__name__)
             raise
-        self.keep(made, Kept(query.name, noisy), wall.made[made])
+        self.keep(made, query.name, noisy, wall.made[made])
         return noisy
 
-    def keep(self, position: int, kept: Kept, release: Release) -> None:
+    def keep(self, position: int, name: str, noisy: Noisy, release: Release) -> None:
         """Book and write a release before anything else sees it; each position is written once.
 
         It is booked before it is on the disk: a fit that ends in between cannot go on, and a file
         that holds fewer releases than are booked is known to be old.
         """
-        name, (value, sd, rate) = kept
+        value, sd, rate = noisy
         row = (position, name, np.asarray(value, "<f8").tobytes(), sd, rate)
         try:
             with locked(self.path, "rwc") as db:
@@ -378,14 +371,10 @@ def run_releases(
     done: Callable[[], None] = nothing,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[list[Any], Outcome]:
-    """Put the data behind a wall and make the releases; return the states along the way.
-
-    Releases that a checkpoint holds are not made again: states follow from them. What a ledger has
-    set aside for them is settled at the end, however it comes about.
-    """
+    """Put the data behind a wall and make the releases; return the states along the way."""
     method, plan = setup.method, setup.plan
     ask, update = partial(method.query, rng=rng), compiled.update
-    kept = checkpoint.kept() if checkpoint else []
+    kept = checkpoint.kept() if checkpoint else []  # not made again: states follow from them
     states = [method.init(rng)]
     for name, noisy in kept:
         with undisturbed():
@@ -395,7 +384,7 @@ def run_releases(
             states.append(update(states[-1], query, noisy))
     with ExitStack() as ends:
         account = None if ledger is None else partial(_account, ends, setup, ledger, checkpoint)
-        made = [name for name, *_ in kept]
+        made = [name for name, _ in kept]
         wall = build_wall(setup, compiled, reserve=account, done=done, made=made)
         release = wall.release if checkpoint is None else partial(checkpoint.release, wall)
         states = run(release, states, ask, update, steps, callbacks)

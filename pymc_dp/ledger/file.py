@@ -338,10 +338,7 @@ def _digest(rows: list[list[Any]]) -> str:
 
 @contextmanager
 def changing(path: Path, terms: Terms | None = None) -> Iterator[tuple[Connection, list[Entry]]]:
-    """Hold a ledger that is whole, with its fits, and write the digest of what is left.
-
-    A file of other terms is refused: the limit is not the right one for them.
-    """
+    """Hold a ledger that is whole, with its fits, and write the digest of what is left."""
     with locked(path) as db:
         found, fits = _read(db)
         if terms not in (None, found):
@@ -353,10 +350,7 @@ def changing(path: Path, terms: Terms | None = None) -> Iterator[tuple[Connectio
 
 @contextmanager
 def locked(path: Path, mode: str = "rw") -> Iterator[Connection]:
-    """Lock a file until the block ends; an error takes back what was written in it.
-
-    A `pymc_dp.driver.run` is written in the same way.
-    """
+    """Lock a file until the block ends; an error takes back what was written in it."""
     with _opened(path, mode) as db:
         db.execute("PRAGMA cache_spill=OFF")  # nothing is on the disk before the block ends
         db.execute("BEGIN IMMEDIATE")

@@ -112,10 +112,7 @@ class Filter(NamedTuple):
     adds_up_releases: bool = True  # and not whole plans alone
 
     def price(self, spending: Spending) -> Price:
-        """Return what a plan or mechanism takes, or refuse one that no proof covers.
-
-        The best of a secret number of runs is no sum of releases, and is taken as a whole.
-        """
+        """Return what a plan or mechanism takes, or refuse one that no proof covers."""
         if not (self.adds_up_releases and isinstance(spending, Plan) and spending.releases):
             # the number of runs of a selection is secret, so that all are one release
             bookings = spending.total if isinstance(spending, Plan) else 1

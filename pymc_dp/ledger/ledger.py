@@ -2,8 +2,8 @@
 
 In the order of this file: what was spent and what is left, as numbers and as the text of a report;
 the booking of one fit, whose releases are booked one by one and which is settled at its end; the
-account, where plans are set aside, gone on with, and ended; the ledger itself; and how a call opens
-the one that its caller names.
+ledger itself, where plans are set aside, gone on with, and ended; and how a call opens the one that
+its caller names.
 """
 
 import os
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from pymc_dp.accounting.plan import Plan, Release, checked_number
 from pymc_dp.accounting.selection import Selection
@@ -177,98 +177,9 @@ class Booking:
             )
 
 
-class Account(NamedTuple):
-    """A ledger's file, with what the ledger fixes; `Ledger` says what each method does."""
-
-    path: Path
-    terms: Terms
-
-    @classmethod
-    def opened(cls, path: str | os.PathLike[str], given: dict[str, Any]) -> Self:
-        """Open the file at a path, or create it; its terms must be those given."""
-        # a link may later point to another file, with other terms
-        path = Path(path).resolve()
-        if not path.exists():
-            ledger_file.create(path, new_terms(given, path))
-        terms = ledger_file.terms_of(path)
-        refuse_other_terms(terms, given, path)
-        return cls(path, terms)
-
-    @property
-    def filter(self) -> Filter:
-        """How costs add up."""
-        return FILTERS[self.terms.filter](self.terms.epsilon, self.terms.delta, self.terms.order)
-
-    @property
-    def fits(self) -> list[Entry]:
-        """All fits as the file has them now."""
-        return ledger_file.fits_of(self.path)
-
-    def reserve(self, what: str, spending: Spending) -> Booking:
-        """Set a price aside, or refuse it and spend nothing."""
-        price = self.filter.price(spending)
-        with self._writing(f"{what!r} could not be set aside", "; nothing is released"):
-            fit = ledger_file.reserve(self.path, self.terms, what, price, self.filter.limit)
-        if fit is None:
-            cost = self.filter.words(self.filter.cost(spending))
-            raise ValueError(
-                f"{what!r} costs {cost} in {self.filter.measure}, and {self._left()}. Nothing was "
-                "spent; add more noise, or release less (pymc_dp.plan says what a fit costs)."
-            )
-        return Booking(self.path, fit, price.amounts)
-
-    def resume(self, fit: int, method: str, plan: Plan, made: int) -> Booking:
-        """Go on with a plan that is set aside, of which ``made`` releases are kept."""
-        price, entry = self.filter.price(plan), self._entry(fit)
-        if entry is None or (entry.method, entry.price) != (method, (price.upfront, price.counts)):
-            raise ValueError(
-                f"{self.path} has set no such plan aside for fit {fit}. Nothing was released."
-            )
-        if entry.booked != made:
-            raise ValueError(
-                f"{self.path} has booked {entry.booked} releases of this fit, and the checkpoint "
-                f"holds {made}: it is an old copy, another process has gone on, or the fit ended "
-                "in the moment in which it wrote a release. A release has one value alone, so that "
-                "this fit cannot go on. Nothing was released."
-            )
-        self._reopen(entry)
-        return Booking(self.path, fit, price.amounts, made)
-
-    def _reopen(self, entry: Entry) -> None:
-        fit, words = entry.fit, self.filter.words
-        with self._writing(f"Fit {fit} could not go on", "; nothing is released"):
-            reopened = ledger_file.reopen(self.path, self.terms, fit, self.filter.limit)
-        if not reopened:
-            raise ValueError(
-                f"Fit {fit} was interrupted, which freed what it had not booked, and other fits "
-                f"have taken it: the whole plan costs {words(entry.of_plan.rounded())} in "
-                f"{self.filter.measure}, {words(entry.of_booked.rounded())} of it are booked, and "
-                f"{self._left()}. Nothing more was spent; the fit cannot go on unless one that "
-                "still holds its plan ends early."
-            )
-
-    def settle(self, fit: int) -> None:
-        """End a fit: what it has booked stays owed, the rest is free."""
-        with self._writing(f"Fit {fit} could not be settled"):
-            ended = ledger_file.settle(self.path, fit)
-        if not ended:
-            state = "holds no such fit" if self._entry(fit) is None else "has settled it already"
-            raise ValueError(f"Fit {fit!r} cannot be settled: {self.path} {state}.")
-
-    @contextmanager
-    def _writing(self, failed: str, so: str = "") -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise ReleaseError(f"{failed} in {self.path} ({error}){so}.") from error
-
-    def _left(self) -> str:
-        amount, delta, _ = balances(self.filter, self.fits)[1]
-        left = self.filter.words(Cost(amount, delta))
-        return f"the ledger of {self.terms.dataset!r} has {left} left"
-
-    def _entry(self, fit: int) -> Entry | None:
-        return next((entry for entry in self.fits if entry.fit == fit), None)
+def filter_of(terms: Terms) -> Filter:
+    """Return how the costs of a ledger of these terms add up."""
+    return FILTERS[terms.filter](terms.epsilon, terms.delta, terms.order)
 
 
 class Ledger:
@@ -340,13 +251,17 @@ class Ledger:
             "filter": filter,
         }
         given = {name: value for name, value in given.items() if value is not None}
-        self._account = Account.opened(path, given)
-        self.path, self.terms = self._account
+        # a link may later point to another file, with other terms
+        self.path = Path(path).resolve()
+        if not self.path.exists():
+            ledger_file.create(self.path, new_terms(given, self.path))
+        self.terms = ledger_file.terms_of(self.path)
+        refuse_other_terms(self.terms, given, self.path)
 
     def __repr__(self) -> str:
         terms = self.terms
         try:
-            state = in_short(terms, self._filter, self._account.fits)
+            state = in_short(terms, self._filter, self._fits)
         except (sqlite3.Error, ValueError) as error:
             state = f"(unreadable: {error})"
         return f"Ledger({str(self.path)!r}, {terms.dataset!r}: epsilon {terms.epsilon:g} {state})"
@@ -361,7 +276,7 @@ class Ledger:
         of deltas) if the settings of these fits did not depend on each other's results. The
         ledger's guarantee needs no such condition, and is that of its terms.
         """
-        return balances(self._filter, self._account.fits)[0]
+        return balances(self._filter, self._fits)[0]
 
     @property
     def left(self) -> Balance:
@@ -374,7 +289,7 @@ class Ledger:
         little noise can need more than its epsilon. With ``filter="sum"`` it holds for every fit
         whose own delta is at most ``delta``.
         """
-        return balances(self._filter, self._account.fits)[1]
+        return balances(self._filter, self._fits)[1]
 
     def reserve(self, method: str, plan: Plan | Selection) -> Booking:
         """Set a whole plan aside, or refuse it and spend nothing; `pymc_dp.fit` calls it.
@@ -391,7 +306,7 @@ class Ledger:
         """
         for each in [plan] if isinstance(plan, Plan) else plan.plans:
             refuse_other_fits(self.terms, each)
-        return self._account.reserve(method, plan)
+        return self._reserve(method, plan)
 
     def resume(self, fit: int, method: str, plan: Plan, made: int) -> Booking:
         """Go on with a plan that an interrupted fit has set aside; ``made`` releases are kept.
@@ -406,7 +321,20 @@ class Ledger:
             another number of releases; or other fits have taken what the interrupt has freed.
         """
         refuse_other_fits(self.terms, plan)
-        return self._account.resume(fit, method, plan, made)
+        price, entry = self._filter.price(plan), self._entry(fit)
+        if entry is None or (entry.method, entry.price) != (method, (price.upfront, price.counts)):
+            raise ValueError(
+                f"{self.path} has set no such plan aside for fit {fit}. Nothing was released."
+            )
+        if entry.booked != made:
+            raise ValueError(
+                f"{self.path} has booked {entry.booked} releases of this fit, and the checkpoint "
+                f"holds {made}: it is an old copy, another process has gone on, or the fit ended "
+                "in the moment in which it wrote a release. A release has one value alone, so that "
+                "this fit cannot go on. Nothing was released."
+            )
+        self._reopen(entry)
+        return Booking(self.path, fit, price.amounts, made)
 
     def settle(self, fit: int) -> None:
         """End a fit whose process was killed: what it has booked stays owed, the rest is free.
@@ -433,7 +361,11 @@ class Ledger:
 
         Source: fully adaptive composition, theorem 4.3 of Feldman and Zrnic (2021).
         """
-        self._account.settle(fit)
+        with self._writing(f"Fit {fit} could not be settled"):
+            ended = ledger_file.settle(self.path, fit)
+        if not ended:
+            state = "holds no such fit" if self._entry(fit) is None else "has settled it already"
+            raise ValueError(f"Fit {fit!r} cannot be settled: {self.path} {state}.")
 
     def spend(
         self,
@@ -484,7 +416,7 @@ class Ledger:
         """
         if not isinstance(what, str) or not what.isprintable() or not what.strip():
             raise ValueError(f"what={what!r} must say in one line what the mechanism releases.")
-        with self._account.reserve(what, external_mechanism(rho, epsilon, delta)) as booking:
+        with self._reserve(what, external_mechanism(rho, epsilon, delta)) as booking:
             booking()
 
     def report(self) -> str:
@@ -500,11 +432,56 @@ class Ledger:
         ended early may have done so because of the data: its count is no release, and is for
         whoever holds the data.
         """
-        return report_of(self.terms, self._filter, self._account.fits)
+        return report_of(self.terms, self._filter, self._fits)
 
     @property
     def _filter(self) -> Filter:
-        return self._account.filter
+        return filter_of(self.terms)
+
+    @property
+    def _fits(self) -> list[Entry]:
+        return ledger_file.fits_of(self.path)
+
+    def _entry(self, fit: int) -> Entry | None:
+        return next((entry for entry in self._fits if entry.fit == fit), None)
+
+    def _reserve(self, what: str, spending: Spending) -> Booking:
+        """Set a price aside, or refuse it and spend nothing."""
+        price = self._filter.price(spending)
+        with self._writing(f"{what!r} could not be set aside", "; nothing is released"):
+            fit = ledger_file.reserve(self.path, self.terms, what, price, self._filter.limit)
+        if fit is None:
+            cost = self._filter.words(self._filter.cost(spending))
+            raise ValueError(
+                f"{what!r} costs {cost} in {self._filter.measure}, and {self._left()}. Nothing was "
+                "spent; add more noise, or release less (pymc_dp.plan says what a fit costs)."
+            )
+        return Booking(self.path, fit, price.amounts)
+
+    def _reopen(self, entry: Entry) -> None:
+        fit, words = entry.fit, self._filter.words
+        with self._writing(f"Fit {fit} could not go on", "; nothing is released"):
+            reopened = ledger_file.reopen(self.path, self.terms, fit, self._filter.limit)
+        if not reopened:
+            raise ValueError(
+                f"Fit {fit} was interrupted, which freed what it had not booked, and other fits "
+                f"have taken it: the whole plan costs {words(entry.of_plan.rounded())} in "
+                f"{self._filter.measure}, {words(entry.of_booked.rounded())} of it are booked, and "
+                f"{self._left()}. Nothing more was spent; the fit cannot go on unless one that "
+                "still holds its plan ends early."
+            )
+
+    @contextmanager
+    def _writing(self, failed: str, so: str = "") -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise ReleaseError(f"{failed} in {self.path} ({error}){so}.") from error
+
+    def _left(self) -> str:
+        amount, delta, _ = self.left
+        left = self._filter.words(Cost(amount, delta))
+        return f"the ledger of {self.terms.dataset!r} has {left} left"
 
 
 def open_ledger(ledger: Ledger | str | os.PathLike[str] | None) -> Ledger | None:

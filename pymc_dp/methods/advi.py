@@ -1,6 +1,6 @@
 """dp_advi and dp_fullrank_advi: rounds in whitened coordinates, for any model.
 
-Options of gradient steps put the steps of private ADVI (`pymc_dp.methods.papers`) before them. The
+Options of gradient steps put the steps of private ADVI (`pymc_dp.papers`) before them. The
 options of both methods stand first, then what is built from them.
 """
 
@@ -14,14 +14,17 @@ from typing import Any
 import numpy as np
 
 from pymc_dp.accounting.plan import ReleaseSpec, checked_number
-from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.local_latents import integrated
+from pymc_dp.engine.constants import CONSTANTS
+from pymc_dp.engine.method import (
+    RoundTerms,
+    check_length,
+    default_length,
+    normal_rounds_of,
+    stages_of_rounds,
+    whitened_method,
+)
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.by_rounds import whitened_method
-from pymc_dp.methods.gaussian.defaults import DEFAULTS as ROUND_DEFAULTS
-from pymc_dp.methods.gaussian.private_start import FindStart, PrivateStart
-from pymc_dp.methods.gaussian.schedule import RoundTerms, check_length, default_length
-from pymc_dp.methods.gaussian.stages import stages_of_rounds
 from pymc_dp.methods.method import ADVI, NEWTON, Method, OnOwnScale, OnRealLine, chain
 from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.mixture.sketch import SketchedStart
@@ -38,6 +41,7 @@ from pymc_dp.methods.options import (
     require_integrable,
 )
 from pymc_dp.methods.prior import prior_gradient
+from pymc_dp.methods.private_start import FindStart, PrivateStart
 from pymc_dp.model import Records
 from pymc_dp.tables.weights import HINT, SurveyWeights
 
@@ -179,27 +183,15 @@ def build(by_steps: BySteps, records: Records, options: AdviOptions) -> Method |
     return chain(
         fitted,
         *stages_of_rounds(
-            records,
-            prior,
-            _terms(records, options),
-            share=ROUND_DEFAULTS.share_after_steps,
+            normal_rounds_of(records, prior, RoundTerms.of(options, options.releases_of_rounds)),
+            share=CONSTANTS.share_after_steps,
             point=lambda state: state.average["mu"],
         ),
     )
 
 
-def _terms(records: Records, options: AdviOptions) -> RoundTerms:
-    """Count rounds. Without noise a curvature hides nothing, and groups need not shift together.
-
-    Of many latents its diagonal is all that is known, with noise or without.
-    """
-    shifts = options.noisy or records.size > MANY_LATENTS
-    return RoundTerms.of(options, options.releases_of_rounds, shifts)
-
-
 def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method | OnOwnScale:
-    terms = _terms(records, options)
-
+    terms = RoundTerms.of(options, options.releases_of_rounds)
     if options.weights is not None and records.of_units:
         raise NotSeparableError(
             f"weights= multiply the log likelihood of single records, and that of units whose "

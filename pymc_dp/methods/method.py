@@ -27,8 +27,8 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.plan import ReleaseSpec
-from pymc_dp.contributions.drawn_scores import has_one_predictor, is_yes_no
 from pymc_dp.contributions.estimating import POLYA_GAMMA, SITES, Estimating
+from pymc_dp.contributions.scores import has_one_predictor, is_yes_no
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Contributions
 from pymc_dp.privacy.query import Noisy, Query
@@ -78,14 +78,9 @@ VARIATIONAL_BAYES = Algorithm(
     "stochastic variational Bayes on noisy expected sufficient statistics", "Park et al. 2020"
 )
 
-VARIATIONAL_NEWTON = Algorithm(
-    "Newton steps on noisy expected sufficient statistics of residuals",
+BELIEF_NETS = Algorithm(
+    "damped steps of variational Bayes on noisy expected sufficient statistics",
     "pymc_dp, after Park et al. 2020",
-)
-
-FACTORS = Algorithm(
-    "variational Bayes with parameter expansion on noisy expected sufficient statistics",
-    "pymc_dp, after Park et al. 2020 and Liu et al. 1998",
 )
 
 TOPICS = Algorithm(

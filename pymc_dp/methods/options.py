@@ -24,7 +24,7 @@ from pymc_dp.contributions.local_latents import MOST_LATENTS, size_of_locals
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.method import Algorithm, Method, OnOwnScale, OnRealLine
 from pymc_dp.model import Records
-from pymc_dp.sampling.samplers import FixedSize, Full, Sampler
+from pymc_dp.sampling.samplers import Full, Sampler
 
 Schedule = float | Callable[[int], float]  # a number, or one for every step
 SAMPLE_RATE = "share of records in a batch"
@@ -86,24 +86,18 @@ class Options:
 
     @property
     def records_in_sums(self) -> int | None:
-        """The declared number of records that a sum over all of them holds; None if not known.
-
-        Of units it is not: a unit of many records may be clipped to less than they add.
-        """
+        """The declared number of records that a sum over all of them holds; None if not known."""
+        # a unit of many records may be clipped to less than they add
         return None if self.of_units else self.num_records
 
     @property
     def rules_out_rounds(self) -> bool:
-        """Whether the caller has set an option that rounds in whitened coordinates do not have.
-
-        Rounds take all records, so batches of a fixed size are such an option, too.
-        """
-        set_by_caller = any(
+        """Whether the caller has set an option that rounds in whitened coordinates do not have."""
+        return any(
             getattr(self, name) != each.default
             for name, each in self.keywords().items()
             if name not in {"noise_aware", "weights"}
         )
-        return set_by_caller or self.sampling is FixedSize
 
     def default_clip_norm(self, clip_norm: float) -> float:
         """Return a default, or infinity where there is no noise: clipping would only be a bias."""
@@ -151,10 +145,7 @@ class BatchOptions(Options):
 
 
 def default_clip_norm(size: int, draws: int = 1) -> float:
-    """Return about the norm of ``draws`` scores whose features have unit scale.
-
-    A clip norm below it biases; one above it only adds noise.
-    """
+    """Return about the norm of ``draws`` scores whose features have unit scale."""
     least, most = DEFAULTS.clip_norm_range
     return min(max(least, DEFAULTS.clip_norm * float(size**0.5)), most) * float(draws**0.5)
 
@@ -175,8 +166,9 @@ class NotConjugateError(Exception):
     """A kind of update does not fit; the text is a clause that says why, without a full stop."""
 
 
-# (records, structure, options) -> Method, or one that needs latents on the whole real line
-Build = Callable[[Records, Any, Any], Method | OnRealLine]
+# (records, structure, options) -> Method, or one that needs latents on the whole real line; None
+# where options ask for the updates of a paper
+Build = Callable[[Records, Any, Any], Method | OnRealLine | None]
 
 
 class ModelClass(NamedTuple):
@@ -199,7 +191,8 @@ class ModelClass(NamedTuple):
     # (records, structure) -> why the method is the one to take for the model; empty where another
     # is as good
     better: Callable[[Records, Any], str] = lambda records, structure: ""
-    # {value of ``form=``: what builds it}, in the place of ``build``: forms of a paper
+    # {value of ``form=``: what builds it}, in the place of ``build``: forms of a paper. The first
+    # one has the options that ``build`` has not
     of_papers: Mapping[str, Build] = MappingProxyType({})
 
 
@@ -256,9 +249,7 @@ def build_matching(
     model_class, structure, reasons = match(classes, records)
     if model_class is not None:
         _refuse_unread(model_class, classes, options)
-        form = getattr(options, "form", None) or ""
-        build = model_class.of_papers.get(form, model_class.build)
-        built = build(records, structure, options)
+        built = _built(model_class, records, structure, options)
         if isinstance(built, OnRealLine) or getattr(options, "noise_aware", True):
             return built
         return built._replace(noise_aware=None)
@@ -269,6 +260,21 @@ def build_matching(
     )
 
 
+def _built(
+    model_class: ModelClass, records: Records, structure: Any, options: Options
+) -> Method | OnRealLine:
+    form = getattr(options, "form", None) or ""
+    if form not in model_class.of_papers:
+        built = model_class.build(records, structure, options)
+        if built is not None:
+            return built
+        form = next(iter(model_class.of_papers))
+    built = model_class.of_papers[form](records, structure, options)
+    if built is None:
+        raise TypeError(f"form={form!r} builds nothing for {model_class.title}.")
+    return built
+
+
 def _refuse_unread(
     model_class: ModelClass, classes: Sequence[ModelClass], options: Options
 ) -> None:
@@ -277,7 +283,8 @@ def _refuse_unread(
     forms = [*model_class.forms, *model_class.of_papers]
     if form not in (None, *forms):
         raise ValueError(
-            f"form={form!r} is not for {model_class.title}: use one of {forms}, or leave it out."
+            f"form={form!r} is not for {model_class.title}: "
+            f"{f'use one of {forms}, or ' if forms else ''}leave it out."
         )
     fields = options.keywords()
     for name in {name for other in classes for name in other.options} - {*model_class.options}:
@@ -327,8 +334,8 @@ def require_integrable(records: Records) -> None:
         names = ", ".join(map(_as_written, records.local_latents))
         raise NotSeparableError(
             f"Every single record or unit has {size} latents of its own, {names}, and dp_advi "
-            f"integrates out at most {MOST_LATENTS}: use fewer, or method='vips' for factors and "
-            "topics."
+            f"integrates out at most {MOST_LATENTS}: use fewer, or method='vips' for "
+            "topics and binary latents."
         )
 
 

@@ -14,16 +14,19 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Eye
 
-from pymc_dp.compiling import same_graph
-from pymc_dp.compiling.compile import function
+from pymc_dp.compiling.compile import Kept, function, graph_key
 from pymc_dp.methods.conjugate.exponential import flat_gradient
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, pt
 from pymc_dp.model.modes import PYTHON, without_c
 
+Gradient = Callable[[np.ndarray], np.ndarray]  # point (d,) -> gradient (d,)
+
+# the least eigenvalue of a prior's precision, in units of its latents
+LEAST_PRECISION = 1e-10
 STEP = 1e-4  # the step of central differences where the prior is smooth
 LONGEST_STEP = 1e3  # the longest step, about a kink
-_kept = same_graph.Kept()  # graphs that are made of a prior, for all models with an equal one
+_kept = Kept()  # graphs that are made of a prior, for all models with an equal one
 
 
 def draw_of_prior(variables: Sequence[AnyVariable], number: int) -> list[np.ndarray]:
@@ -35,10 +38,7 @@ def draw_of_prior(variables: Sequence[AnyVariable], number: int) -> list[np.ndar
 
 @lru_cache(maxsize=4)  # all methods of a model that `explain` tries ask for the same
 def finite_draws(latents: tuple[AnyVariable, ...], number: int) -> np.ndarray | None:
-    """Draw latents so often from their prior, and return what is finite, shape (draws, size).
-
-    None where nothing draws it: a flat prior, or parameters that are 0 by rounding.
-    """
+    """Draw latents so often from their prior, and return what is finite, shape (draws, size)."""
     try:
         drawn = draw_of_prior(latents, number)
     except (NotImplementedError, ValueError, ArithmeticError):
@@ -53,7 +53,7 @@ def made_once[Made](records: Records, what: Hashable, make: Callable[[], Made]) 
     ``what`` distinguishes it from all else that is made of a prior. The graphs may be those of
     another model, whose log prior is the same, operation by operation: the latents are theirs, too.
     """
-    key = same_graph.graph_key(list(records.latents.values()), [records.prior])
+    key = graph_key(list(records.latents.values()), [records.prior])
     if key is None:  # an operation may keep what changes between two fits
         return make()
     graphs: Made | None = _kept.get((what, key))
@@ -84,6 +84,21 @@ def prior_curvature(slope: Callable[[np.ndarray], np.ndarray], point: np.ndarray
     return _curvature(slope, np.asarray(point, "float64").tobytes()).copy()
 
 
+def prior_precision(slope: Gradient, point: np.ndarray, least: float | np.ndarray) -> np.ndarray:
+    """Return the curvature of the log prior, and ``least``, by latents, for priors without an end.
+
+    >>> wide = np.array([1e-18, 1.0, 0.0])
+    >>> prior_precision(lambda z: -wide * z, np.zeros(3), 1e-24).diagonal()
+    array([1.e-18, 1.e+00, 1.e-24])
+    """
+    curvature = prior_curvature(slope, point)
+    scale = np.sqrt(np.maximum(abs(curvature).max(axis=0), least))
+    units = np.outer(scale, scale)
+    values, vectors = np.linalg.eigh(curvature / units)
+    floored = (vectors * np.maximum(values, LEAST_PRECISION)) @ vectors.T
+    return np.asarray(units * (floored + floored.T) / 2 + np.diag(np.full(point.size, least)))
+
+
 @lru_cache(maxsize=8)  # a round asks for it several times at one point
 def _curvature(slope: Callable[[np.ndarray], np.ndarray], point: bytes) -> np.ndarray:
     at = np.frombuffer(point)
@@ -95,9 +110,6 @@ def _curvature(slope: Callable[[np.ndarray], np.ndarray], point: bytes) -> np.nd
 
 def _steps(slope: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
     """Return the step of each difference, (d,): short, and one scale long about a kink.
-
-    At the kink of a Laplace prior of scale b the gradient falls by 2 / b at once; over a step of b
-    that is the curvature 1 / b^2, over a short one it would be any number.
 
     >>> _steps(lambda z: np.array([-np.sign(z[0]) / 0.5, -z[1]]), np.array([0.1, 3.0]))
     array([5.e-01, 1.e-04])
@@ -135,10 +147,7 @@ def at_draws(
 def with_identities(
     graphs: Sequence[AnyVariable], point: Mapping[AnyVariable, np.ndarray]
 ) -> list[AnyVariable]:
-    """Compute identity matrices at a point: their sizes are the same at all.
-
-    PyTensor knows nothing of many identity matrices at once, and logs errors where it asks.
-    """
+    """Compute identity matrices at a point: their sizes are the same at all."""
     eyes = [x for x in ancestors(graphs) if x.owner is not None and isinstance(x.owner.op, Eye)]
     if not eyes:
         return list(graphs)

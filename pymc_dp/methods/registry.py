@@ -1,28 +1,109 @@
-"""The methods of `pymc_dp.fit`, by name, and the part of its help that is made from them."""
+"""The methods of `pymc_dp.fit`, by name, and the part of its help that is made from them.
 
+The algorithms to the letter of their papers (`pymc_dp.papers`) are loaded when one is asked for.
+The options of those that are methods by themselves stand here, for the help.
+"""
+
+import math
 import textwrap
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from inspect import cleandoc
+from typing import Any
 
 from pymc_dp.methods.advi import dp_advi, dp_fullrank_advi
-from pymc_dp.methods.options import MethodSpec, with_forms
-from pymc_dp.methods.papers.gradient_steps import FULL_RANK, MEAN_FIELD, by_steps
-from pymc_dp.methods.papers.regression import FORMS_OF_VIPS, build_algorithm3
-from pymc_dp.methods.papers.sampling import DP_OPS, DP_SGLD
+from pymc_dp.methods.method import POSTERIOR_SAMPLING, SGLD
+from pymc_dp.methods.options import BatchOptions, MethodSpec, Options, option, with_forms
 from pymc_dp.methods.sep import sep
 from pymc_dp.methods.vips import vips
 
 REGRESSIONS = "linear predictors"
 WIDTH = 100
+LEAST_TRANSITIONS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class SgldOptions(BatchOptions):
+    """The options of `dp_sgld`."""
+
+    released = "score"
+
+    step: float | None = option(
+        None, "first step size, in squared units of the unconstrained latents"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.step is not None and not 0 < self.step < math.inf:
+            raise ValueError(f"step={self.step!r} must be above 0 and finite.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpsOptions(Options):
+    """The options of `dp_ops`."""
+
+    loglik_bound: float | None = option(
+        None,
+        "bound that a record's log likelihood is clipped to; 5 for each outcome, and without noise "
+        "none",
+    )
+    transitions: int = option(
+        1000, "steps of PyMC's NUTS behind a draw, the first half of which adapt"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.transitions < LEAST_TRANSITIONS:
+            raise ValueError(
+                f"transitions={self.transitions} are too few for a sampler to find its way: give "
+                f"at least {LEAST_TRANSITIONS}."
+            )
+        if self.loglik_bound is not None and not self.loglik_bound > 0:
+            raise ValueError(f"loglik_bound={self.loglik_bound!r} must be above 0.")
+
+
+def of_paper(file: str, name: str) -> Callable[..., Any]:
+    """Return a function of `pymc_dp.papers`, whose file is loaded when it is called."""
+    return lambda *terms: getattr(import_module(f"pymc_dp.papers.{file}"), name)(*terms)
+
+
+DP_SGLD = MethodSpec(
+    name="dp_sgld",
+    build=of_paper("sampling", "build_sgld"),
+    options=SgldOptions,
+    integrates=True,
+    fits="as dp_advi, a baseline: posterior draws, released one by one",
+    by=str(SGLD),
+    algorithm=SGLD,
+    page="posterior_sampling",
+)
+
+DP_OPS = MethodSpec(
+    name="dp_ops",
+    build=of_paper("sampling", "build_ops"),
+    options=OpsOptions,
+    fits="no latents of single records; private if its draws are exact",
+    by=str(POSTERIOR_SAMPLING),
+    algorithm=POSTERIOR_SAMPLING,
+    page="posterior_sampling",
+)
+
+# {value of ``form=``: what builds it}
+OF_VIPS, OF_SEP = (
+    {form: of_paper("regression", form) for form in forms}
+    for forms in (("absolute", "paper"), ("damped", "algorithm3"))
+)
+CLASSES_OF_SEP = with_forms(sep.MODEL_CLASSES, {REGRESSIONS: OF_SEP})
 
 METHODS: dict[str, MethodSpec] = {
     spec.name: spec
     for spec in (
-        dp_advi(partial(by_steps, MEAN_FIELD)),
-        dp_fullrank_advi(partial(by_steps, FULL_RANK)),
-        vips.vips(with_forms(vips.MODEL_CLASSES, {REGRESSIONS: FORMS_OF_VIPS})),
-        sep.dp_sep(with_forms(sep.MODEL_CLASSES, {REGRESSIONS: {"algorithm3": build_algorithm3}})),
-        sep.SEP,
+        dp_advi(of_paper("gradient_steps", "mean_field")),
+        dp_fullrank_advi(of_paper("gradient_steps", "full_rank")),
+        vips.vips(with_forms(vips.MODEL_CLASSES, {REGRESSIONS: OF_VIPS})),
+        sep.dp_sep(CLASSES_OF_SEP),
+        sep.sep(CLASSES_OF_SEP),
         DP_SGLD,
         DP_OPS,
     )

@@ -33,7 +33,7 @@ from pytensor.tensor.subtensor import (
 )
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.graphs import SPECS, AnyVariable, Node, is_listed, layers
+from pymc_dp.model.graphs import LISTED, SPECS, AnyVariable, Node, layers
 
 
 class SameLength(NamedTuple):
@@ -217,7 +217,7 @@ def needs(node: Node, output: int, k: int) -> Iterator[Need]:
     for op in layers(node.op):
         # what `public=` allows may be run record by record, but by no function of all records
         alone = op is not node.op and not any(getattr(op, spec, None) for spec in SPECS)
-        if not (is_listed(type(op)) or alone):
+        if not (type(op) in LISTED or alone):
             raise NotSeparableError(f"no rule says how {type(op).__name__} treats its records")
     return _needs(node.op, node, output, k)
 

@@ -1,22 +1,16 @@
 """Graphs for a batch of records: their log likelihood, and draws of their outcomes.
 
 `build_graph` rebuilds the terms: the same graph, with leaves of as many rows as a batch has.
-
 `find_outcomes` writes draws of outcomes by the model's own distributions, given the latents. What
 is drawn for a record may read what its log likelihood reads, and nothing of other records: a
 stand-in for the draw, which depends on all that it depends on, passes the proof that the likelihood
-has passed.
-
-Some draws of PyMC are written anew. PyMC writes a draw of a mixture by row numbers, from which no
-proof of separable records follows. A choice entry by entry among draws of its components says the
-same (`mixtures_by_choice`).
-
-It draws counts that are at least 1 by rejection in a loop (`counts_without_rejection`). Think of
-the events of a Poisson process on [0, 1] of rate r, given that there are some. The first falls at
-s, of which ``1 - exp(-r s)`` is uniform below ``1 - exp(-r)``, and those after it are Poisson of
-mean r (1 - s). A negative binomial count of parameters n and p adds up a logarithmic number for
-each event, where r = -n log p: those after the first add up to a negative binomial count of
-n (1 - s) and p, and the first is geometric of success p^u for a uniform u (Kemp 1981).
+has passed. Two kinds of draws are written anew: of a mixture, which PyMC writes by row numbers, and
+of counts that are at least 1, which it draws by rejection. Of those, think of the events of a
+Poisson process on [0, 1] of rate r, given that there are some. The first falls at s, of which
+``1 - exp(-r s)`` is uniform below ``1 - exp(-r)``, and others are Poisson of mean r (1 - s). A
+negative binomial count of n and p adds up a logarithmic number for each event, where r = -n log p:
+those after the first add up to a negative binomial count of n (1 - s) and p, and the first is
+geometric of success p^u for a uniform u (Kemp 1981).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -112,11 +106,7 @@ def build_graph(
     *,
     rows: int | None,
 ) -> RecordGraph:
-    """Rebuild ``terms`` on batch inputs in place of ``leaves``.
-
-    ``rows=None`` takes batches of any size; ``rows=1`` makes the length static, so that the graph
-    of one record can be vectorized.
-    """
+    """Rebuild ``terms`` on batch inputs in place of ``leaves``."""
     inputs: dict[str, AnyVariable] = {
         name: _batch_input(leaf, axes.axis[leaf], rows) for name, leaf in leaves.items()
     }

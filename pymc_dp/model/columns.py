@@ -23,18 +23,21 @@ from pymc_dp.model.graphs import AnyVariable
 from pymc_dp.model.harden import DataLeaf, HardenedModel
 from pymc_dp.model.split import is_entry_of_unit, without_lengths
 from pymc_dp.privacy.partitions import in_partitions
-from pymc_dp.privacy.private_data import Column, Columns, Partition
-from pymc_dp.privacy.units import Blocks, UnitBlocks, Units, units_of
+from pymc_dp.privacy.private_data import (
+    Blocks,
+    Column,
+    Columns,
+    Partition,
+    UnitBlocks,
+    Units,
+    units_of,
+)
 
 NO_RECORDS = "The data have no records: give two or more."
 
 
 def read_tables(data: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Cut all of ``data=`` into blocks where some of it is in Dask's chunks; read no values.
-
-    Blocks of all names have the same lengths: arrays are cut as data frames are, or else as the
-    first Dask array is.
-    """
+    """Cut all of ``data=`` into blocks where some of it is in Dask's chunks; read no values."""
     columns = getattr(data, "get_columns", None)
     if columns is not None:  # a frame of polars, which is no mapping
         data = {column.name: column for column in columns()}
@@ -55,11 +58,7 @@ def read_tables(data: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 
 def as_array(what: str, values: Any) -> Any:
-    """Return a table as an array; memory maps, sparse matrices and blocks stay as they are.
-
-    Missing values are refused. Those of arrays are looked for by nobody: a record with nan adds
-    nothing to a release.
-    """
+    """Return a table as an array; memory maps, sparse matrices and blocks stay as they are."""
     if np.ma.isMaskedArray(values):
         raise ValueError(
             f"{what} is a masked array, and a private fit takes no missing values: drop the "
@@ -419,10 +418,7 @@ def is_length_of(variable: AnyVariable, column: AnyVariable) -> bool:
 def without_unit(
     terms: Mapping[str, AnyVariable], hardened: HardenedModel, name: str
 ) -> dict[str, AnyVariable]:
-    """Let terms of the likelihood take their length from what they observe.
-
-    A dimension has the length of the first array that has it, which may be the column of units.
-    """
+    """Let terms of the likelihood take their length from what they observe."""
     [column] = [variable for variable, leaf in hardened.leaves.items() if leaf.name == name]
     renewed = dict(terms)
     for rv in hardened.model.observed_RVs:

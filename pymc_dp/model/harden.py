@@ -3,12 +3,10 @@
 PyTensor folds expressions of constants: ``x - x.mean()`` over a NumPy array would arrive as one
 harmless-looking array, and a model that couples its records would pass for one that does not.
 
-`harden` first joins observed variables that have missing entries (`join_missing`). PyMC splits such
-a variable in two, of the observed and of the missing entries, whose numbers say how many are
-missing. Here it becomes one again, with a mask by records. A missing outcome then adds nothing to
-its record's likelihood; a missing entry that is read elsewhere is a latent of a record. Then it
-makes leaves of the arrays; one without a name is described by the expression around it, as its
-author may have written it (`expression_around`).
+`harden` first joins observed variables that have missing entries, which PyMC splits in two, whose
+lengths say how many are missing: here it is one again, with a mask by records. A missing outcome
+then adds nothing to its record's likelihood; a missing entry that is read elsewhere is a latent of
+a record.
 """
 
 import warnings
@@ -46,7 +44,6 @@ from pymc_dp.model.graphs import AnyVariable, Node, Tensor, pt, shared, stored_v
 MASK = "missing in "
 SYMBOLS = {"Add": "+", "Sub": "-", "Mul": "*", "True_div": "/", "Pow": "**"}
 SYMBOLS |= {"Dot": "@", "Matmul": "@"}
-DEPTH = 2  # how many operations deep an expression is written out
 
 
 class DataLeaf(NamedTuple):
@@ -79,11 +76,7 @@ class Mask(NamedTuple):
 
 
 class HardenedModel(NamedTuple):
-    """A copy of a model in which every array and every observed value is a `DataLeaf`.
-
-    Numbers that the author wrote, with any number of axes, stay in the graph: only what is observed
-    counts as data whatever its size.
-    """
+    """A copy of a model in which every array and every observed value is a `DataLeaf`."""
 
     model: pm.Model
     leaves: dict[AnyVariable, DataLeaf]  # by variable, in an order that is the same every time
@@ -203,10 +196,7 @@ def constrained(model: pm.Model) -> pm.Model:
 def copied(
     model: pm.Model, copy: Callable[[pm.Model], Any]
 ) -> tuple[Any, dict[str, tuple[str | None, ...]]]:
-    """Copy a model but for what PyMC copies to no graph; return its dims of which some lack a name.
-
-    ``copy`` is given another view of the model: nothing of the author's own changes meanwhile.
-    """
+    """Copy a model but for what PyMC copies to no graph; return its dims that lack a name."""
     all_dims = model.named_vars_to_dims
     partly_named = {name: dims for name, dims in all_dims.items() if None in dims}
     view = object.__new__(type(model))
@@ -326,11 +316,7 @@ def _nodes(fgraph: FunctionGraph, kind: type) -> list[Node]:
 def _split(
     fgraph: FunctionGraph, observed: Node
 ) -> tuple[str, Node, Node, Node, np.ndarray] | None:
-    """Return the parts of a variable with missing entries, as PyMC makes them.
-
-    They are its name, what is observed, what is free, the deterministic that joins both, and which
-    entries are missing.
-    """
+    """Return the parts of a variable with missing entries, as PyMC makes them."""
     name = observed.op.name.removesuffix("_observed")
     free = {node.op.name: node for node in _nodes(fgraph, ModelFreeRV)}
     whole = {node.op.name: node for node in _nodes(fgraph, ModelDeterministic)}
@@ -406,37 +392,24 @@ def _filled(value: Tensor, missing: np.ndarray) -> Tensor:
 
 
 def expression_around(fgraph: FunctionGraph, variable: AnyVariable) -> str:
-    """Write the operation that reads a variable; numbers and what is far away are dots."""
+    """Write the operation that reads a variable; what has no name is dots."""
     for node, _ in fgraph.clients[variable]:
-        if _is_layout(node):
+        if isinstance(node.op, DimShuffle | SpecifyShape):
             return expression_around(fgraph, node.outputs[0])
         if node.outputs and not type(node.op).__name__.startswith("Model"):
-            return _text(node.outputs[-1 if isinstance(node.op, RandomVariable) else 0], DEPTH)
+            drawn = isinstance(node.op, RandomVariable)
+            name = str(node.op.name if drawn else node.op).partition("{")[0].removesuffix("_rv")
+            read = node.op.dist_params(node) if drawn else node.inputs
+            first, *others = [str(_inside_layout(x).name or "...") for x in read]
+            if isinstance(node.op, AdvancedSubtensor):
+                return f"{first}[{', '.join(others)}]"
+            if name in SYMBOLS:
+                return f" {SYMBOLS[name]} ".join([first, *others])
+            return f"{name.lower()}({', '.join([first, *others])})"
     return ""
 
 
-def _is_layout(node: Node) -> bool:
-    return isinstance(node.op, DimShuffle | SpecifyShape)
-
-
-def _text(variable: AnyVariable, depth: int) -> str:
-    node = variable.owner
-    if variable.name and (depth < DEPTH or node is None):
-        return str(variable.name)
-    if node is None or isinstance(variable, Constant) or depth == 0:
-        return "..."
-    if _is_layout(node):
-        return _text(node.inputs[0], depth)
-    if isinstance(node.op, RandomVariable):
-        name = str(node.op.name).removesuffix("_rv")
-        return f"{name}({', '.join(_text(x, depth - 1) for x in node.op.dist_params(node))})"
-    operands = [_text(x, depth - 1) for x in node.inputs]
-    if set(operands) == {"..."}:
-        return "..."
-    if isinstance(node.op, AdvancedSubtensor):
-        return f"{operands[0]}[{', '.join(operands[1:])}]"
-    name = str(node.op).partition("{")[0]
-    if name in SYMBOLS:
-        joined = f" {SYMBOLS[name]} ".join(operands)
-        return joined if depth == DEPTH else f"({joined})"
-    return f"{name.lower()}({', '.join(operands)})"
+def _inside_layout(variable: AnyVariable) -> AnyVariable:
+    while isinstance(variable.owner_op, DimShuffle | SpecifyShape):
+        variable = variable.owner.inputs[0]
+    return variable

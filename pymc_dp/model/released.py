@@ -303,17 +303,9 @@ def trusted_constants(
 ) -> dict[Trusted, tuple[float, ...]]:
     """Count the numbers in a model that no check can see into; one line for each name.
 
-    Initial values and the ``operations`` that were declared public have a line each, too.
-
     A line maps to the single numbers among its arguments, which are for the curator alone; to none
-    if it is of what goes by records, where one can be their number.
-
-    ``read`` maps the name of each random variable and potential to the graphs that the refusals
-    walk. A line separates the numbers among its arguments from those in its density alone: in a
-    formula of PyMC's, or closed over. Deterministics that are ``released`` have those of formulas.
-
-    Arrays that go by records do not count, since the number of their entries is private, nor those
-    that are declared public, which have a list of their own.
+    if it is of what goes by records, where one can be their number. ``read`` maps the name of each
+    random variable and potential to the graphs that the refusals walk.
     """
     model = split.hardened.model
     counted = {

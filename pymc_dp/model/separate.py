@@ -10,7 +10,6 @@ curator who holds the data; they hold names and shapes, never values.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -65,25 +64,15 @@ from pymc_dp.model.split import (
     refuse_record_dims,
     split_by_record,
 )
-from pymc_dp.model.value_checks import (
-    check_groups,
-    check_outcomes_read,
-    refuse_as_many,
-    refuse_centres,
-    refuse_copies,
-    warn_of_lags,
-    warn_of_own_means,
+from pymc_dp.model.value_checks import check_values
+from pymc_dp.privacy.private_data import (
+    Columns,
+    Partition,
+    PrivateData,
+    UnitBlocks,
+    Units,
+    record_shape,
 )
-from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, record_shape
-from pymc_dp.privacy.units import UnitBlocks, Units
-
-
-class Proved(NamedTuple):
-    """What the graphs of a model may compute with, beside their inputs."""
-
-    graphs: dict[str, list[AnyVariable]]  # by variable, all in which numbers may hide
-    allowed: frozenset[str]  # the author's own operations, which are declared to hold no data
-    doubtful: set[str]  # the deterministics with others
 
 
 class Records(NamedTuple):
@@ -169,7 +158,7 @@ def separate_unread(
     units: Units | UnitBlocks | None = None,
     beside: Columns = MappingProxyType({}),
     number_is_public: bool = False,
-) -> tuple[Records, Callable[[], PrivateData]]:
+) -> tuple[Records, Callable[..., PrivateData]]:
     """Split ``model`` into its records; return them, and what checks and returns the data.
 
     ``data`` replaces every record leaf of a model built on a small template, by the name of the
@@ -191,7 +180,8 @@ def separate_unread(
     for name in (*beside, *([units.name] if units else [])):
         terms = without_unit(terms, hardened, name)
     prior = prior_graphs(hardened.model, hardened.initvals, densities)
-    proved = proved_graphs(model, hardened, terms | potentials, prior, declared)
+    factors = terms | potentials
+    graphs, allowed, doubtful = proved_graphs(model, hardened, factors, prior, declared)
     split = split_by_record(hardened, terms, potentials, prior, units and units.name)
     refuse_unread(split)
     refuse_discrete(split)
@@ -208,11 +198,18 @@ def separate_unread(
     refuse_unequal(columns, units)
     # in the order of the author's model, which the copy does not keep
     order = [v.name for v in (*model.free_RVs, *model.deterministics)]
-    outputs = releasable(split, order, dims, shapes, proved.doubtful)
+    outputs = releasable(split, order, dims, shapes, doubtful)
     latents = split.shared_values(v.name for v in model.value_vars)
-    records = _records(split, latents, point, columns, dims, outputs, proved)
-    found = Partition(columns, units)
-    return records, partial(_checked, split, outputs.graphs, found, shapes, number_is_public)
+    records = _records(split, latents, point, columns, dims, outputs, graphs, allowed)
+
+    def checked(numbers: Mapping[str, Iterable[float]] | None = None) -> PrivateData:
+        refuse_missing(columns)
+        found = Partition(columns, units)
+        of_records = records.batch, outputs.graphs
+        check_values(split, *of_records, point, found, numbers, number_is_public)
+        return PrivateData(columns, units)
+
+    return records, checked
 
 
 def _drawn(
@@ -225,26 +222,6 @@ def _drawn(
     return drawn if is_shared and unproved_in(drawn).keys() <= allowed else ()
 
 
-def _checked(
-    split: Split,
-    released: Mapping[str, AnyVariable],
-    data: Partition,
-    shapes: Mapping[str, tuple[int, ...]],
-    number_is_public: bool,
-) -> PrivateData:
-    """Check the values, which reads all records in blocks; ``shapes`` are those of latents."""
-    refuse_missing(data.columns)
-    check_groups(split, data)
-    refuse_centres(split.hardened.model, data.columns)
-    refuse_copies(split, released, data.columns)
-    if data.units is None:
-        warn_of_lags(data.columns)
-    warn_of_own_means(data.columns)
-    check_outcomes_read(split, data.columns)
-    refuse_as_many(split, shapes, data, number_is_public)
-    return PrivateData(*data)
-
-
 def _records(
     split: Split,
     latents: dict[str, AnyVariable],
@@ -252,7 +229,8 @@ def _records(
     columns: Columns,
     dims: Dims,
     outputs: Outputs,
-    proved: Proved,
+    graphs: Mapping[str, Iterable[AnyVariable]],
+    allowed: frozenset[str],
 ) -> Records:
     """Rebuild the graphs of a model that all checks have passed, without its data."""
     axis = split.axes.axis
@@ -267,7 +245,7 @@ def _records(
     return Records(
         prior=log_prior(split.prior, split.potentials, model),
         observes_public=bool(split.potentials),
-        prior_draws=_drawn(split, latents, proved.allowed),
+        prior_draws=_drawn(split, latents, allowed),
         batch=build_graph(split.terms, split.axes, inputs, rows=None),
         single=build_graph(split.terms, split.axes, inputs, rows=1),
         term_names=tuple(split.terms),
@@ -279,8 +257,8 @@ def _records(
         shapes={name: shapes[name] for name in inputs},
         outputs=outputs,
         mixtures=tuple(v.name for v in model.observed_RVs if isinstance(v.owner.op, MixtureRV)),
-        outcomes=find_outcomes(split, dims.lengths) if drawn_by <= proved.allowed else None,
-        trusted=trusted_constants(split, proved.graphs, proved.allowed, released),
+        outcomes=find_outcomes(split, dims.lengths) if drawn_by <= allowed else None,
+        trusted=trusted_constants(split, graphs, allowed, released),
         unnamed={k: str(x) for k, x in split.record_leaves.items() if not x.declared},
     )
 
@@ -292,10 +270,11 @@ def listed(op: Op) -> type[Op]:
 
 def proved_graphs(
     model: pm.Model, hardened: HardenedModel, factors: Terms, prior: Prior, public: Iterable[str]
-) -> Proved:
+) -> tuple[dict[str, list[AnyVariable]], frozenset[str], set[str]]:
     """Refuse operations that no proof covers and the author does not declare.
 
-    A deterministic that has one is withheld instead.
+    Returns by variable all graphs in which numbers may hide, the author's own operations that are
+    declared to hold no data, and the deterministics with others.
     """
     unproved = unproved_by_variable(hardened.model, factors, prior)
     every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
@@ -306,7 +285,7 @@ def proved_graphs(
     graphs = _graphs_read(hardened.model, factors, prior)
     refuse_hidden(graphs, hardened)
     doubtful = {name for name, own in unproved.items() if not own.keys() <= allowed}
-    return Proved(graphs, allowed, doubtful)
+    return graphs, allowed, doubtful
 
 
 def _graphs_read(model: pm.Model, factors: Terms, prior: Prior) -> dict[str, list[AnyVariable]]:
@@ -342,11 +321,7 @@ def refuse_discrete(split: Split) -> None:
 
 
 def refuse_unread(split: Split) -> None:
-    """Refuse latents of which the data say nothing, but whose shape may say something of the data.
-
-    Latents are read by the likelihood, by the prior of a latent that is read, or by a potential
-    that reads such a latent too.
-    """
+    """Refuse latents of which data say nothing, but whose shape may say something of the data."""
     read, before = set(ancestors(split.terms.values())), -1
     while len(read) != before:
         before = len(read)
@@ -431,10 +406,7 @@ def refuse_draws(densities: Mapping[str, AnyVariable]) -> None:
 
 
 def refuse_hidden(graphs: Mapping[str, Iterable[AnyVariable]], hardened: HardenedModel) -> None:
-    """Refuse numbers that no leaf stands for: shared variables, and what a function closed over.
-
-    The lengths of named dimensions are shared variables too; they have checks of their own.
-    """
+    """Refuse numbers that no leaf stands for: shared variables, and what a function closed over."""
     known = {*hardened.leaves, *hardened.model.dim_lengths.values()}
     for name, graph in graphs.items():
         # what PyMC itself adds to a mixture are shapes

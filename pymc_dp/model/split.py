@@ -1,14 +1,10 @@
 """A model split into terms that go by records, and a prior that does not.
 
 In the order of their use: the elementwise log-likelihood terms, free of wrappers that would hide
-records (`likelihood_terms`); the priors of the latents, their densities and where an inference
-starts from them (`prior_graphs`, `initial_point`); latents with an entry for every privacy unit, as
-latents of the unit's records (`find_unit_latents`); the split (`split_by_record`); and which named
-dimensions are public, since all others may be the records', by length or by labels (`find_dims`).
-
-``a[person]`` gives each record the entry of its own unit, where ``unit="person"``. With one entry a
-record in the place of ``a[person]``, and records of one unit sharing it, nothing is left that says
-which unit a record belongs to, and the proof of separable records covers the rest.
+records; the priors of the latents; latents with an entry for every privacy unit, ``a[person]`` with
+``unit="person"``, as latents of the unit's records, which share one entry, so that nothing is left
+that says which unit a record belongs to; the split; and which named dimensions are public, since
+all others may be the records', by length or by labels.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -117,10 +113,7 @@ class Dims(NamedTuple):
 
 
 def log_densities(model: pm.Model) -> dict[AnyVariable, AnyVariable]:
-    """Map every random variable and potential to its elementwise log density.
-
-    One call for all: PyMC searches the whole model, whichever variables it is asked for.
-    """
+    """Map every random variable and potential to its elementwise log density."""
     variables = [*model.basic_RVs, *model.potentials]
     return dict(zip(variables, model.logp(vars=variables, sum=False), strict=True))
 
@@ -175,11 +168,7 @@ def _is_single_row(potential: AnyVariable, latents: Collection[AnyVariable]) -> 
 
 
 def declare_public(hardened: HardenedModel, names: Iterable[str]) -> HardenedModel:
-    """Declare names public, and complete them.
-
-    An observed variable and the array that it observes, which may have a name of its own, are
-    public together.
-    """
+    """Declare names public, and complete them."""
     public, model, leaves = set(names), hardened.model, hardened.leaves
     values = without_lengths([model.rvs_to_values[rv] for rv in model.observed_RVs])
     for rv, value in zip(model.observed_RVs, values, strict=True):
@@ -203,10 +192,7 @@ def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> Tensor:
 
 
 def of_own_trials(rv: AnyVariable, counts: Tensor) -> Tensor:
-    """Return a multinomial of as many trials as its counts add up to; other variables as they are.
-
-    A draw of it, too, then needs no array of totals.
-    """
+    """Return a multinomial of as many trials as its counts add up to; other variables as is."""
     if not isinstance(rv.owner_op, MultinomialRV | DirichletMultinomialRV):
         return rv
     last, trials = rv.owner.op.dist_params(rv.owner)[-1], counts.sum(axis=-1)
@@ -313,13 +299,7 @@ def unscaled(rv: AnyVariable, term: Tensor) -> Tensor:
 def prior_graphs(
     model: pm.Model, initvals: Mapping[str, Any], densities: Mapping[AnyVariable, AnyVariable]
 ) -> Prior:
-    """Map each latent to its log prior density, its distribution, initial value and output.
-
-    The output is what a posterior calls the latent: its value, transformed back. ``densities`` are
-    those of the model's variables.
-
-    Numbers that the author wrote as initial values are inputs: they are trusted, and listed.
-    """
+    """Map each latent to its log prior density, its distribution, initial value and output."""
     latents = model.free_RVs
     terms = simplify([densities[rv] for rv in latents])
     starts = make_initial_point_expression(
@@ -354,11 +334,7 @@ def _on_leaves(graphs: list[AnyVariable], model: pm.Model) -> list[AnyVariable]:
 
 
 def log_prior(prior: Prior, potentials: Mapping[str, AnyVariable], model: pm.Model) -> Tensor:
-    """Sum the log densities of the shared latents, and the potentials that read no data.
-
-    The lengths of the model's dims are shared variables, and become numbers: graphs with shared
-    variables are not kept.
-    """
+    """Sum the log densities of the shared latents, and the potentials that read no data."""
     terms: list[Any] = [*(graphs[0] for graphs in prior.values()), *potentials.values()]
     nothing = pt.constant(0.0)  # where all latents belong to single records
     density = pt.add(nothing, *[term.sum() for term in terms])
@@ -372,10 +348,7 @@ def log_prior(prior: Prior, potentials: Mapping[str, AnyVariable], model: pm.Mod
 
 
 def prior_draws(model: pm.Model, latents: Mapping[str, AnyVariable]) -> tuple[AnyVariable, ...]:
-    """Return random variables that draw the latents from their prior, on the real line.
-
-    ``latents`` are value variables by name, in the order of what is returned.
-    """
+    """Return random variables that draw the latents from their prior, on the real line."""
     by_name = {model.rvs_to_values[rv].name: rv for rv in model.free_RVs}
 
     def unconstrained(rv: Any) -> Any:
@@ -390,10 +363,7 @@ def prior_draws(model: pm.Model, latents: Mapping[str, AnyVariable]) -> tuple[An
 def initial_point(
     model: pm.Model, prior: Prior, initvals: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """Evaluate the initial point; `refuse_data_in_prior` sees to it that it reads no data.
-
-    It is that of the graphs in ``prior``, which are checked: an author's code is not asked again.
-    """
+    """Evaluate the initial point; `refuse_data_in_prior` sees to it that it reads no data."""
     graphs = replace_rng_nodes([prior[rv.name][2] for rv in model.free_RVs])
     reseed_rngs(find_rng_nodes(graphs), 0)
     inputs: list[Any] = list(explicit_graph_inputs(graphs))
@@ -410,10 +380,7 @@ def initial_point(
 
 
 def is_entry_of_unit(variable: AnyVariable, column: AnyVariable | None) -> bool:
-    """Whether a variable is ``x[column]``, where the column says which unit a record belongs to.
-
-    So is ``x[column, 0]``, with numbers and slices along the other axes.
-    """
+    """Whether a variable is ``x[column]``, where the column says which unit a record belongs to."""
     node = variable.owner
     if not isinstance(variable.owner_op, AdvancedSubtensor) or column not in node.inputs:
         return False

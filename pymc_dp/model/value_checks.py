@@ -4,30 +4,34 @@ Nothing else may, beside the wall and the checks of `tables`. They return nothin
 them is a refusal, or a warning to the curator, and no number of theirs enters a plan, a graph or a
 result. A fit is therefore conditional on their acceptance (docs/guarantee.md).
 
+`arrays` is the one table that most of them read: the values of each array in memory, by record, and
+what the model does with it. In the order of `check_values`:
+
 - `check_groups` and `refuse_as_many` read designs, and how many columns and entries there are.
 - `refuse_copies` and `refuse_centres` refuse arrays and numbers of a model that were taken from the
   records before they were a graph.
-- `warn_of_lags`, `warn_of_own_means` and `check_outcomes_read` look for arrays that were computed
-  from the records before the model was built, such as those that follow from the outcomes beside
-  which they stand: draws of outcomes leave them as they are, so that they are not like the observed
-  ones, what is clipped is centred wrongly, and the curvature is another.
+- `check_outcomes_read` and `check_lags` find arrays that follow from the outcomes beside which they
+  stand, in this row or in another one: draws of outcomes leave them as they are, so that they are
+  not like the observed ones, what is clipped is centred wrongly, and the curvature is another.
+- `impossible_outcomes` finds records whose log likelihood is no number wherever the latents are,
+  such as a zero under a gamma. They add nothing to a release; PyMC's samplers would not start.
+- The others are sentences on columns, and on public numbers that are statistics of the records.
 """
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pymc as pm
 from pymc.distributions.censored import CensoredRV
+from pymc.distributions.continuous import TruncatedNormalRV
+from pymc.distributions.truncated import TruncatedRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.maker import function
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.elemwise import DimShuffle
-from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import MultinomialRV
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedSubtensor
@@ -36,17 +40,20 @@ from scipy.sparse import csr_matrix, issparse, vstack
 from pymc_dp.accounting.plan import unit_label
 from pymc_dp.errors import NotSeparableError, PosteriorWarning, PrivacyWarning
 from pymc_dp.model.axis import counted_rows, gather_layout
-from pymc_dp.model.batch import before_casts
-from pymc_dp.model.graphs import AnyVariable, Node, tensor_constants
+from pymc_dp.model.batch import RecordGraph, before_casts
+from pymc_dp.model.graphs import AnyVariable, tensor_constants
 from pymc_dp.model.harden import is_structural
-from pymc_dp.model.modes import PYTHON
+from pymc_dp.model.modes import PYTHON, as_written, without_c
 from pymc_dp.model.split import Split, simplify
 from pymc_dp.privacy.partitions import in_partitions
-from pymc_dp.privacy.private_data import Column, Columns, Partition
-from pymc_dp.privacy.units import UnitBlocks, Units
+from pymc_dp.privacy.private_data import Column, Columns, Partition, UnitBlocks, Units
 
 SMALL_GROUP = 5
-FEWEST_VALUES = 8
+FEWEST_PAIRS = 8  # fewer could be equal by chance
+ROWS = 2**16  # of one evaluation
+# distances from the start, on the latents' own scale. The first is nearly none: at the start itself
+# a shape may be 1, where a gamma has a zero; the others give records another chance
+DISTANCES = (1e-6, 0.3, 0.3, 1.0, 1.0, 1.0, 3.0, 3.0, 3.0)
 AS_MANY = (
     "along an axis as there are records, or units, or one less, and that number is private. Give "
     "it another length. Under neighbours='zero_out' or 'replace_one' the number of records, or "
@@ -62,15 +69,104 @@ AS_MANY_COLUMNS = (
 Sizes = tuple[np.ndarray, np.ndarray]  # groups, (indices, groups), and the size of each
 
 
+class Array(NamedTuple):
+    """An array of the records in memory."""
+
+    name: str  # in words
+    values: np.ndarray  # by record, (records, ...)
+    # "observed", "read" by a likelihood, "beside" it as an index, limit or condition, or "weight"
+    role: str
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """Its columns, shape (number, records)."""
+        return self.values.reshape(len(self.values), -1).T
+
+
+def arrays(split: Split, columns: Columns) -> dict[str, Array]:
+    """Return the arrays that are neither sparse nor in chunks, by the names of their columns."""
+    leaves, roles = split.record_leaves, _roles(split)
+    words = {name: f"`{name}`" for name in columns}
+    words |= {name: str(leaf) for name, leaf in leaves.items() if not leaf.declared}
+    roles |= dict.fromkeys(columns.keys() - leaves.keys(), "weight")
+    return {
+        name: Array(words[name], np.moveaxis(x.values, x.axis, 0), roles.get(name, "beside"))
+        for name, x in columns.items()
+        if isinstance(x.values, np.ndarray)
+    }
+
+
+def _roles(split: Split) -> dict[str, str]:
+    model = split.hardened.model
+    values = simplify([model.rvs_to_values[rv] for rv in model.observed_RVs])
+    read = _computed_with([*model.observed_RVs, *model.potentials])
+    return dict.fromkeys(read, "read") | dict.fromkeys(_names(ancestors(values)), "observed")
+
+
+def _names(variables: Iterable[AnyVariable]) -> set[str]:
+    return {str(v.name) for v in variables if isinstance(v, SharedVariable)}
+
+
+def _computed_with(likelihood: list[Any]) -> set[str]:
+    """Name the arrays that are read, but not only as limits, conditions or indices."""
+    apart: set[AnyVariable] = set()
+    for variable in ancestors(likelihood):
+        node: Any = variable.owner
+        if getattr(variable.type, "dtype", "") == "bool":
+            apart.add(variable)
+        elif isinstance(node and node.op, CensoredRV | AdvancedSubtensor):
+            apart.update(node.inputs[1:])
+        elif isinstance(node and node.op, TruncatedNormalRV):
+            apart.update(node.inputs[-2:])
+        elif isinstance(node and node.op, TruncatedRV):  # its limits come among its parameters
+            apart.update(simplify([x for x in node.inputs if simplify([x])[0].owner is None]))
+    return _names(v for v in ancestors(likelihood, blockers=apart) if v not in apart)
+
+
+def check_values(
+    split: Split,
+    graph: RecordGraph,
+    released: Mapping[str, AnyVariable],
+    point: Mapping[str, np.ndarray],
+    data: Partition,
+    numbers: Mapping[str, Iterable[float]] | None,
+    number_is_public: bool,
+) -> None:
+    """Refuse or warn of what the records of a model are; ``graph`` is that of a batch of them.
+
+    ``point`` is where latents start. ``numbers`` are public ones, by what they are, to compare with
+    statistics of the records; None where a fit has no noise.
+    """
+    shapes = {n: point[str(v.name)].shape for n, v in (split.shared | split.local).items()}
+    check_groups(split, data)
+    table = arrays(split, data.columns)
+    refuse_centres(split, data.columns)
+    refuse_copies(split, released, data.columns)
+    check_lags(table, data.units)
+    check_outcomes_read(split, data.columns)
+    refuse_as_many(split, shapes, data, number_is_public)
+    for text in (*not_finite(table), *impossible_outcomes(split, graph, point, table)):
+        warnings.warn(text, PosteriorWarning, stacklevel=2)
+    texts = [*own_means(table), *rare_levels(table, data.units), *measurements_in_rows(table)]
+    texts += [y for x in table.values() if x.role == "weight" for y in normalised_weights(x)]
+    if numbers is not None:
+        rows = next(iter(data.columns.values())).rows
+        counts = set() if number_is_public and data.units is None else {rows}
+        counts |= set() if number_is_public else {data.number}
+        private = {n: x for n, x in table.items() if n not in split.hardened.public}
+        texts += statistics_of_records(numbers, private, counts)
+    for text in texts:
+        warnings.warn(text, PrivacyWarning, stacklevel=2)
+
+
 def check_groups(split: Split, data: Partition) -> None:
     """Refuse latents that are indexed by the unit itself; warn where groups are small."""
     terms, axes = split.terms, split.axes
     names = {leaf.variable: name for name, leaf in split.record_leaves.items()}
     latent = axes.inputs().keys() - names.keys()
+    for name in data.columns.keys() & {k for k, role in _roles(split).items() if role == "read"}:
+        _check_design(name, data)
     for node in toposort(list(terms.values())):
-        for design, latents in _products(node):
-            if design in names and latents not in axes.axis:
-                _check_design(names[design], data)
         if not isinstance(node.op, AdvancedSubtensor) or node.inputs[0] in axes.axis:
             continue
         indices = [
@@ -85,16 +181,6 @@ def check_groups(split: Split, data: Partition) -> None:
             read = {names[leaf] for leaf in names.keys() & set(ancestors(indices))}
             sizes = in_partitions(*data).read(partial(_sizes, indices, names), read)
             _check_sizes(node.inputs[0].name, _added(sizes), data.units)
-
-
-def _products(node: Node) -> list[tuple[AnyVariable, AnyVariable]]:
-    """Return the operands of a product of matrices, either first."""
-    if not isinstance(getattr(node.op, "core_op", node.op), Dot):
-        return []
-    left, right = (
-        x.owner.inputs[0] if isinstance(x.owner_op, DimShuffle) else x for x in node.inputs
-    )
-    return [(left, right), (right, left)]
 
 
 def _check_design(name: str, data: Partition) -> None:
@@ -142,7 +228,7 @@ def _unit(units: Units | UnitBlocks | None) -> str:
     return unit_label(units and units.name)
 
 
-def _values(
+def _index_values(
     indices: list[AnyVariable], names: Mapping[AnyVariable, str], columns: Columns
 ) -> list[np.ndarray]:
     if all(index in names for index in indices):
@@ -160,7 +246,7 @@ def _sizes(
     indices: list[AnyVariable], names: Mapping[AnyVariable, str], partition: Partition
 ) -> Sizes:
     """Count the records of every group, or its units: they are the groups of the distinct pairs."""
-    pairs = np.stack([index.ravel() for index in _values(indices, names, partition.columns)])
+    pairs = np.stack([index.ravel() for index in _index_values(indices, names, partition.columns)])
     if partition.units is not None:
         pairs = np.unique(np.vstack([pairs, partition.units.codes]), axis=1)[:-1]
     groups, counts = np.unique(pairs, axis=1, return_counts=True)
@@ -213,18 +299,15 @@ def refuse_as_many(
     for name in split.shared:
         if _as_many(shapes[name], private):
             raise NotSeparableError(f"`{name}` has as many entries {AS_MANY}")
-    hardened = split.hardened
-    arrays = {
+    unnamed = {
         variable: leaf.value.shape
-        for variable, leaf in hardened.leaves.items()
-        if not leaf.declared
-        and leaf.name not in hardened.public
-        and variable not in split.axes.axis
+        for variable, leaf in split.hardened.leaves.items()
+        if not leaf.declared and variable not in split.axes.axis
     }
     for name, graphs in ({n: [g] for n, g in split.terms.items()} | split.before_data).items():
         read = set(ancestors(graphs))
         # PyTensor writes `arange(y.shape[0])` as numbers where it knows the length
-        lengths = [arrays[v] for v in arrays.keys() & read]
+        lengths = [unnamed[v] for v in unnamed.keys() & read]
         lengths += [np.shape(x.data) for x in tensor_constants(read) if np.size(x.data) > 1]
         if any(_as_many(shape, private) for shape in lengths):
             raise NotSeparableError(f"`{name}` reads an array with as many entries {AS_MANY}")
@@ -235,14 +318,23 @@ def _has_intercept(name: str, data: Partition, numbers: set[int]) -> bool:
     column = data.columns[name]
     if len(column.spec.shape) != 2 or column.spec.width - 1 not in numbers:
         return False
-    ends = np.stack(in_partitions({name: column}, data.units).read(partial(_ends, name)))
-    return bool((ends[:, 0].min(axis=0) == ends[:, 1].max(axis=0)).any())
+    lows, highs, _ = _ranges(name, column)
+    return bool((lows.min(axis=0) == highs.max(axis=0)).any())
 
 
-def _ends(name: str, partition: Partition) -> np.ndarray:
+def _ranges(name: str, column: Column) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the least and the largest values of each partition of the records, and sums."""
+    found = in_partitions({name: column}).read(partial(_range, name))
+    lows, highs, sums = map(np.stack, zip(*found, strict=True))
+    return lows, highs, sums
+
+
+def _range(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     column = partition.columns[name]
     values = column.values.toarray() if issparse(column.values) else column.values
-    return np.stack([values.min(axis=column.axis), values.max(axis=column.axis)])
+    values, axis = np.asarray(values, "float64"), column.axis
+    low = values.min(axis=axis, initial=np.inf)
+    return low, values.max(axis=axis, initial=-np.inf), values.sum(axis=axis)
 
 
 def _as_many(shape: Iterable[int | None], numbers: set[int]) -> bool:
@@ -251,15 +343,11 @@ def _as_many(shape: Iterable[int | None], numbers: set[int]) -> bool:
 
 
 def refuse_copies(split: Split, released: Mapping[str, AnyVariable], columns: Columns) -> None:
-    """Refuse arrays of the records outside the likelihood, where no noise is added to them.
-
-    They stand there by a view of their memory, or by their values. A prior may hold regular numbers
-    such as ones, which records can have by chance; ``released`` are the graphs of what leaves.
-    """
+    """Refuse arrays of the records outside the likelihood, where no noise is added to them."""
     for name, array in _outside_the_likelihood(split, released):
-        for of, column in columns.items():
-            views = isinstance(column.values, np.ndarray)
-            if (views and np.may_share_memory(array, column.values)) or _repeats(array, of, column):
+        for of, own in columns.items():
+            views = isinstance(own.values, np.ndarray)
+            if (views and np.may_share_memory(array, own.values)) or _has_column(array, of, own):
                 raise NotSeparableError(
                     f"The prior, the initial value or the formula of `{name}` holds values of the "
                     f"records' `{of}`, to which no noise is added there. Write public numbers in "
@@ -282,37 +370,38 @@ def _outside_the_likelihood(
                 yield name, leaf.value
 
 
-def _repeats(array: np.ndarray, name: str, column: Column) -> bool:
+def _has_column(array: np.ndarray, name: str, column: Column) -> bool:
     """Whether an array has the values of a column along one of its axes."""
     axes = [k for k, length in enumerate(array.shape) if length == column.rows]
     if not axes or issparse(column.values):
         return False
-    parts = in_partitions({name: column}).read(partial(_rows, name))
+    parts = in_partitions({name: column}).read(partial(_by_record, name))
     values = set(map(bytes, np.concatenate(parts).T.copy()))
-    rows = (np.moveaxis(array, k, -1).reshape(-1, column.rows) for k in axes)
-    return any(bytes(x.astype("float64") + 0.0) in values for found in rows for x in found)
+    vectors = (x for k in axes for x in np.moveaxis(array, k, -1).reshape(-1, column.rows))
+    return any(bytes(x.astype("float64") + 0.0) in values for x in vectors)
 
 
-def _rows(name: str, partition: Partition) -> np.ndarray:
+def _by_record(name: str, partition: Partition) -> np.ndarray:
     column = partition.columns[name]
     values = np.moveaxis(np.asarray(column.values, "float64"), column.axis, 0)
     return values.reshape(column.rows, -1) + 0.0  # of two zeros, whose bytes differ, the positive
 
 
-def refuse_centres(model: pm.Model, columns: Columns) -> None:
+def refuse_centres(split: Split, columns: Columns) -> None:
     """Refuse numbers that a library took from the records before they were a graph.
 
-    `pm.gp.HSGP` centres by the first inputs that it is given, and keeps the centre as a number.
-    An array of one number that is the mean or the middle of a column is such a number.
+    `pm.gp.HSGP` centres by the first inputs that it is given, and keeps the centre as a number: an
+    array of one number that is the mean or the middle of a column.
     """
+    model = split.hardened.model
     for rv in (*model.observed_RVs, *model.potentials):
         single = [
-            float(variable.data.item())
-            for variable in ancestors([rv])
-            if isinstance(variable, Constant)
-            and getattr(variable, "ndim", 0) > 0
-            and np.size(variable.data) == 1
-            and variable.type.dtype.startswith("float")
+            float(v.data.item())
+            for v in ancestors([rv])
+            if isinstance(v, Constant)
+            and getattr(v, "ndim", 0) > 0
+            and np.size(v.data) == 1
+            and v.type.dtype.startswith("float")
         ]
         for name, column in columns.items():
             if any(_is_centre(number, name, column) for number in single if number):
@@ -328,90 +417,287 @@ def _is_centre(number: float, name: str, column: Column) -> bool:
     """Whether the number is the column's centre, or the reach of a column that was centred."""
     if issparse(column.values) or column.dtype != "float64":
         return False
-    lows, highs, sums = zip(*in_partitions({name: column}).read(partial(_range, name)), strict=True)
-    low, high = np.min(lows, axis=0), np.max(highs, axis=0)
-    centres = np.append((low + high) / 2, np.sum(sums, axis=0) / column.rows)
+    lows, highs, sums = _ranges(name, column)
+    low, high = lows.min(axis=0), highs.max(axis=0)
+    centres = np.append((low + high) / 2, sums.sum(axis=0) / column.rows)
     centred = np.isclose(low, -high, rtol=1e-12, atol=0) & (0 < high) & (high < number)
     return bool(np.isclose(centres, number, rtol=1e-9, atol=0).any() or centred.any())
 
 
-def _range(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    column = partition.columns[name]
-    values, axis = np.asarray(column.values, "float64"), column.axis
-    low = values.min(axis=axis, initial=np.inf)
-    return low, values.max(axis=axis, initial=-np.inf), values.sum(axis=axis)
+def check_lags(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> None:
+    """Refuse what holds a unit's outcomes of the row before, or after; warn of a time series."""
+    outcomes = {name: x for name, x in table.items() if x.role == "observed"}
+    if not outcomes or isinstance(units, UnitBlocks):
+        return
+    rows = len(next(iter(outcomes.values())).values)
+    order, codes = np.arange(rows), np.zeros(rows)
+    if units is not None:
+        order, codes = units.order, units.codes
+    together = codes[order][1:] == codes[order][:-1]
+    before, after = order[:-1][together], order[1:][together]
+    others = {name: x for name, x in table.items() if x.role in ("read", "beside")}
+    for of, outcome in outcomes.items():
+        uneven = [y for y in outcome.vectors if not is_structural(y)]
+        for name, other in others.items():
+            if any(
+                _repeats(x[after], y[before]) or _repeats(x[before], y[after])
+                for x in other.vectors
+                for y in uneven
+            ):
+                _say_lag(name, of, units)
 
 
-def _read_in_memory[Found: (str, tuple[str, str])](
-    find: Callable[[Partition], set[Found]], columns: Columns
-) -> list[Found]:
-    """Find something in the arrays that are neither sparse nor in chunks, in order."""
-    dense = {n: c for n, c in columns.items() if isinstance(c.values, np.ndarray)}
-    return sorted(in_partitions(dense).read(find, dense)[0]) if dense else []
+def _repeats(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether a column repeats another one, or most of its values where they are many.
+
+    >>> y = np.array([3.0, 1.0, 2.0, 5.0, 4.0, 0.0, 9.0, 7.0])
+    >>> _repeats(np.where(y > 6, 0.0, y), y), _repeats(y[::-1], y)
+    (True, False)
+    """
+    number, same = len(y), np.count_nonzero(x == y)
+    if number < FEWEST_PAIRS or 2 * same <= number:
+        return False
+    values = len(np.unique(y))
+    return 2 * values > number or (values > 1 and bool(same == number))
 
 
-def warn_of_lags(columns: Columns) -> None:
-    """Warn where an array repeats another one a row later, as the lags of a time series do."""
-    for lag, of in _read_in_memory(_lags, columns):
-        warnings.warn(
-            f"Values of `{of}` stand in `{lag}` again, one row later, so one person's value may be "
-            "in several rows, of which epsilon protects each alone. Of several series, write one "
-            "row each, whose outcomes read one another as variables of the model.",
-            PrivacyWarning,
-            stacklevel=2,
+def _say_lag(name: str, of: str, units: Units | None) -> None:
+    if units is not None:
+        raise NotSeparableError(
+            f"`{name}` holds outcomes of `{of}` in other rows of the same `{units.name}`, which "
+            "unit= names. Outcomes that the model draws to centre clipping would leave it as it "
+            "is, and the posterior would be biased. Write one row for each unit, and observe the "
+            "outcomes one by one, each by a variable that reads the variable before it: "
+            'y2 = pm.Normal("y2", a + r * y1, sd, observed=...).'
         )
+    warnings.warn(
+        f"Values of `{of}` stand in `{name}` again, in the row before or after, so one person's "
+        "value may be in several rows, of which epsilon protects each alone. Of several series, "
+        "write one row each, whose outcomes read one another as variables of the model.",
+        PrivacyWarning,
+        stacklevel=2,
+    )
 
 
-def _lags(partition: Partition) -> set[tuple[str, str]]:
-    """Find arrays of which a column is that of another one, a row later; both vary unevenly."""
-    vectors = [
-        (name, x)
-        for name, column in partition.columns.items()
-        if len(column.values.shape) <= 2
-        for _, x in _vectors(column)
-    ]
-    n = FEWEST_VALUES  # a column that varies has more: to hash all of them takes longer
-    starts = {_key(x[:n]) for _, x in vectors}
-    later = [v for v in vectors if _key(v[1][1 : n + 1]) in starts and _varies_unevenly(v[1])]
-    heads = {_key(x[:-1]): name for name, x in vectors} if later else {}
-    return {(lag, heads[key]) for lag, x in later if (key := _key(x[1:])) in heads}
+def not_finite(table: Mapping[str, Array]) -> Iterator[str]:
+    """Name arrays with values that are not finite: the likelihood of a record with one is nan."""
+    for x in table.values():
+        if x.role not in ("observed", "read") or x.values.dtype.kind != "f":
+            continue
+        if np.isinf(x.values).any():
+            yield (
+                f"{x.name} has infinite values, and a record with one adds nothing to the fit, as "
+                "if it were not there. Put a public number in their place, or drop these records "
+                "before."
+            )
+        if np.isnan(x.values).any():
+            yield (
+                f"{x.name} has missing values, nan. Unless the model replaces them, a record with "
+                "one adds nothing to the fit. Observe a predictor by a variable of its own, "
+                "pm.Normal('x', ..., observed=x), which the likelihood reads; or drop these "
+                "records."
+            )
 
 
-def _key(values: np.ndarray) -> int:
-    """Hash values: those of the same hash are taken to be the same."""
-    return hash((np.asarray(values, "float64") + 0.0).tobytes())  # -0.0 + 0.0 is 0.0
+def own_means(table: Mapping[str, Array]) -> Iterator[str]:
+    """Name arrays with a column that adds up to 0, as one does that was centred by its own mean."""
+    for x in table.values():
+        if x.values.dtype.kind == "f" and any(map(_is_centred, x.vectors)):
+            yield (
+                f"The mean of {x.name} is 0 to the last digit. If it was centred by its own mean, "
+                "every record moves the values of all others, which epsilon does not cover, and an "
+                "intercept is that at the mean. Centre by a public number."
+            )
 
 
-def _varies_unevenly(x: np.ndarray) -> bool:
-    # few values could repeat by chance
-    many = len(np.unique(x)) > FEWEST_VALUES
-    return many and bool(np.isfinite(x).all()) and not is_structural(x)
+@np.errstate(all="ignore")
+def _is_centred(x: np.ndarray) -> bool:
+    """Whether numbers add up to 0, and not by chance, as whole ones may, or by their symmetry."""
+    if not abs(x.sum()) < 1e-10 * np.abs(x).sum() or not (x % 1).any():
+        return False
+    return not np.allclose(np.sort(x), -np.sort(x)[::-1])
 
 
-def warn_of_own_means(columns: Columns) -> None:
-    """Warn where a column adds up to 0, as one does that was centred by its own mean."""
-    for name in _read_in_memory(_centred, columns):
-        warnings.warn(
-            f"The mean of `{name}` is 0 to the last digit. If it was centred by its own mean, "
-            "every record moves the values of all others, which epsilon does not cover, and an "
-            "intercept is that at the mean. Centre by a public number.",
-            PrivacyWarning,
-            stacklevel=2,
-        )
+def rare_levels(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> Iterator[str]:
+    """Name arrays with a column that is 1 for a few records, or units, and 0 for all others."""
+    codes = units.codes if isinstance(units, Units) else None
+    for x in table.values():
+        if x.role == "read" and any(_is_rare(column, codes) for column in x.vectors):
+            yield (
+                f"{x.name} has a column that is 1 for fewer than {SMALL_GROUP} {_unit(units)}s and "
+                "0 for all others, as a level has that seldom occurs: private noise will drown its "
+                "coefficient, and that the level exists must be public. Merge levels by a public "
+                "rule."
+            )
 
 
-def _centred(partition: Partition) -> set[str]:
-    """Find arrays of which a column adds up to 0, and not by chance or by a balanced design."""
-    # whole numbers may by chance; such a design has every value on both sides of 0
-    columns = partition.columns.items()
-    vectors = [
-        (name, x) for name, c in columns if c.values.dtype.kind == "f" for _, x in _vectors(c)
-    ]
-    with np.errstate(all="ignore"):
-        zero = [(name, x) for name, x in vectors if abs(x.sum()) < 1e-10 * np.abs(x).sum()]
-    return {
-        name for name, x in zero if (x % 1).any() and not np.allclose(np.sort(x), -np.sort(x)[::-1])
+def _is_rare(x: np.ndarray, codes: np.ndarray | None) -> bool:
+    at = np.flatnonzero(x)
+    if not 0 < at.size < x.size or (x[at] != 1).any():
+        return False
+    return bool(np.unique(at if codes is None else codes[at]).size < SMALL_GROUP)
+
+
+def measurements_in_rows(table: Mapping[str, Array]) -> Iterator[str]:
+    """Name outcomes, matrices of measurements, that may have the records in their columns."""
+    # counts, such as those of words, often have more columns than records
+    for name, x in table.items():
+        matrix = x.values if x.role == "observed" and x.values.dtype.kind == "f" else np.zeros(1)
+        if matrix.ndim == 2 and matrix.shape[1] > len(matrix):
+            if (matrix[np.isfinite(matrix)] % 1).any():
+                yield (
+                    f"`{name}` has more columns than rows, and a record is a row: where a column "
+                    "is one person's, epsilon does not protect that person. Then observe the "
+                    "transposed matrix."
+                )
+
+
+def statistics_of_records(
+    numbers: Mapping[str, Iterable[float]], table: Mapping[str, Array], counts: Iterable[int]
+) -> list[str]:
+    """Name the public numbers that are statistics of the records; all such comparisons are here.
+
+    ``numbers`` are compared, by what they are, with the smallest and the largest value, the mean
+    and the standard deviation of every column, and with ``counts``, private numbers of records or
+    units; all to six digits.
+
+    Not compared are numbers of two significant digits or fewer, such as 0, .25, 5 and 1200, which
+    people choose, and which the ends of scales are; an end that five records share, which is that
+    of a scale or a cut, and which one record does not move; what follows from these statistics by
+    another formula; and arrays of numbers.
+    """
+    exact = {k: np.array([x for x in found if not _is_round(x)]) for k, found in numbers.items()}
+    exact = {what: found for what, found in exact.items() if found.size}
+    known = [("the number of records or units", np.array([n])) for n in counts] if exact else []
+    for x in table.values() if exact else ():
+        if x.values.dtype.kind in "biuf" and x.role != "beside":
+            for column in x.vectors:
+                for statistic, values in _statistics(column[np.isfinite(column)].astype("float64")):
+                    known.append((f"{statistic} of {x.name}", values))
+    found = {
+        what: text
+        for text, values in reversed(known)
+        for what, given in exact.items()
+        if np.isclose(given[:, None], values, rtol=1e-6, atol=0).any()
     }
+    return [
+        f"{what} equals {text}. If it was taken from the records, it stands there without noise, "
+        "which epsilon does not cover: give a number that is known without them, such as the end "
+        "of a scale or a round one. If it is public by itself, all is well."
+        for what, text in found.items()
+    ]
+
+
+def _is_round(number: float) -> bool:
+    """Whether a number has two significant digits or fewer.
+
+    >>> _is_round(1200), _is_round(0.25), _is_round(365)
+    (True, True, False)
+    """
+    return float(f"{number:.2g}") == number
+
+
+@np.errstate(all="ignore")
+def _statistics(column: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    if not column.size:
+        return
+    for what, end in (("the smallest value", column.min()), ("the largest value", column.max())):
+        if np.count_nonzero(column == end) < SMALL_GROUP:
+            yield what, np.array([end])
+    n = column.size
+    yield "the mean", np.array([column.mean()])
+    yield "the standard deviation", column.std() * np.sqrt([1.0, n / max(n - 1, 1)])
+
+
+def normalised_weights(weights: Array) -> list[str]:
+    """Say that weights have a mean of 1, or a sum of 1 or 100, up to the rounding of files."""
+    numbers = weights.values
+    if not numbers.size or not (numbers % 1).any():
+        return []
+    targets = {"have a mean of 1": numbers.size, "add up to 1": 1, "add up to 100": 100}
+    found = [what for what, target in targets.items() if abs(numbers.sum() / target - 1) < 1e-5]
+    return [
+        f"weights={weights.name} {what}, as weights do that were divided by their own mean or "
+        "sum. Then every record moves the weights of all others, which epsilon does not cover: "
+        "give the weights of the design as they were, since their unit does not matter, or divide "
+        "them by a public number."
+        for what in found[:1]
+    ]
+
+
+def impossible_outcomes(
+    split: Split, graph: RecordGraph, point: Mapping[str, np.ndarray], table: Mapping[str, Array]
+) -> list[str]:
+    """Name outcomes whose log likelihood is finite neither near the start nor further away."""
+    local = {str(v.name) for v in split.local.values()}
+    if not table.keys() >= graph.inputs.keys() - local:
+        return []
+    try:
+        impossible = set(_impossible(split, graph, point, table, local))
+    except Exception:  # of an author's own operation, which a rehearsal will meet
+        return []
+    return [
+        f"`{name}` has values that cannot occur under the model, whatever its latents are, and a "
+        "record with one adds nothing to the fit, as if it were not there; PyMC's own samplers "
+        "would not start. Look for labels that do not count from 0, zeros or ones under a "
+        "pm.Gamma, pm.LogNormal or pm.Beta, counts above their trials, and values beyond the "
+        "limits of a bounded, censored or truncated distribution. Choose a distribution that has "
+        "these values (pm.HurdleGamma has zeros), or change or drop such records by a public rule."
+        for name in split.terms
+        if name in impossible
+    ]
+
+
+def _impossible(
+    split: Split,
+    graph: RecordGraph,
+    point: Mapping[str, np.ndarray],
+    table: Mapping[str, Array],
+    local: set[str],
+) -> Iterator[str]:
+    """Yield the terms with an entry that is not finite at any point, in blocks of rows."""
+    shared, rng = split.shared_values(point), np.random.default_rng(0)
+    terms = {n: x for n, x in zip(split.terms, graph.terms, strict=True) if n not in split.local}
+    inputs = [*graph.inputs.values(), *shared.values()]
+    starts = {n: point[n] for n in shared}
+    # where a latent of the first record starts stands for all of them
+    starts |= {n: np.take(point[n], [0], graph.axes[n]) for n in local}
+    points = [
+        {n: x + distance * rng.standard_normal(x.shape) for n, x in starts.items()}
+        for distance in DISTANCES
+    ]
+    arrays = [table[name].values for name in graph.inputs if name in table]
+
+    def are_finite(compute: Any, at: slice, z: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        length = len(arrays[0][at])
+        values = []
+        for name, variable in graph.inputs.items():
+            axis = graph.axes[name]
+            part = np.repeat(z[name], length, axis) if name in local else table[name].values[at]
+            part = part if name in local else np.moveaxis(part, 0, axis)
+            values.append(part.astype(variable.type.dtype))
+        values += [z[name].astype(v.type.dtype) for name, v in shared.items()]
+        return [np.isfinite(x) for x in compute(*values)]
+
+    # graphs as they are written compile at once; a fit's rewritten ones are stabler
+    quick, stable = as_written(inputs, [*terms.values()]), None
+    for at in (slice(first, first + ROWS) for first in range(0, len(arrays[0]), ROWS)):
+        finite = [np.isfinite(x[at]).reshape(len(x[at]), -1).all(axis=1) for x in arrays]
+        whole = np.logical_and.reduce(finite)
+        if all(x[whole].all() for x in are_finite(quick, at, points[0])):
+            continue
+        stable = stable or rewritten(inputs, [*terms.values()])
+        at_each = [are_finite(stable, at, z) for z in points]
+        for name, *found in zip(terms, *at_each, strict=True):
+            if not np.any(found, axis=0)[whole].all():
+                yield name
+
+
+def rewritten(inputs: list[Any], graphs: list[Any]) -> Callable[..., list[np.ndarray]]:
+    """Make a function of graphs as a fit rewrites them."""
+    with without_c():
+        fn: Any = function(inputs, graphs, mode=PYTHON, on_unused_input="ignore")
+    return fn  # type: ignore[no-any-return]
 
 
 def check_outcomes_read(split: Split, columns: Columns) -> None:
@@ -463,8 +749,8 @@ def _limits(outcome: str, limit: str, partition: Partition) -> tuple[set[float],
 
 def _refuse_copies(name: str, outcome: str, read: list[str], columns: Columns) -> None:
     parts = in_partitions(columns).read(partial(_copies, outcome, read), {outcome, *read})
-    equal, varying = zip(*parts, strict=True)
-    if set.intersection(*equal) & set().union(*varying):
+    everywhere = set.intersection(*map(set, parts))
+    if any(part[copy] for part in parts for copy in everywhere):
         raise NotSeparableError(
             f"One of the outcomes of `{name}` is also among the numbers that a distribution "
             "reads, so draws of outcomes are not like the observed ones, and the posterior would "
@@ -476,16 +762,15 @@ def _refuse_copies(name: str, outcome: str, read: list[str], columns: Columns) -
 
 def _copies(
     outcome: str, read: list[str], partition: Partition
-) -> tuple[set[tuple[int, str, int]], set[tuple[int, str, int]]]:
-    """Return which column of the outcomes is which one that is read, and those that vary."""
-    same = {
+) -> dict[tuple[int, str, int], bool]:
+    """Return which column of the outcomes is which one that is read, and whether it varies."""
+    return {
         (i, name, j): len(np.unique(y)) > 1
         for i, y in _vectors(partition.columns[outcome])
         for name in read
         for j, x in _vectors(partition.columns[name])
         if np.array_equal(x, y)
     }
-    return set(same), {copy for copy, varies in same.items() if varies}
 
 
 def _vectors(column: Column) -> Iterator[tuple[int, np.ndarray]]:

@@ -14,7 +14,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -27,8 +27,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.checking.release import ask, drawn_leaves, later_budget, open_fitted
-from pymc_dp.contributions.predictive_density import Range
-from pymc_dp.contributions.set_predictors import Nodes, Place, Values, on_nodes, with_values
+from pymc_dp.contributions.checks import Nodes, Place, Range, Values, on_nodes, with_values
 from pymc_dp.driver.fit import model_in_use
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.ledger.ledger import Ledger
@@ -37,8 +36,8 @@ from pymc_dp.postprocess.predict import predict
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.results.build import privacy_of, with_guarantee
 from pymc_dp.results.report import leaves_noise_out
-from pymc_dp.tables.checks import refuse_bad_indices
 from pymc_dp.tables.formula import changed_copy, is_bambi, pymc_model
+from pymc_dp.tables.given import refuse_bad_indices
 
 SMALLEST = 1e-9  # probabilities this near to 0 and 1 have finite odds
 NAME = "expected outcomes"
@@ -50,13 +49,6 @@ MOST_DIRECTIONS = 0.25
 COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can add to an average
 DRAWS = 4000  # draws of margins
 FLATTEST = 1e-6  # a direction narrower than this, over the widest, is rounding
-
-
-class Setting(NamedTuple):
-    """Predictors set to values."""
-
-    label: str
-    values: Values
 
 
 def effect(
@@ -210,8 +202,8 @@ def effect(
     return xr.DataTree.from_dict({"effect": result})
 
 
-def read_settings(settings: Mapping[Place, Sequence[Any]]) -> list[Setting]:
-    """Read a caller's settings: the first values of all predictors together, then the second."""
+def read_settings(settings: Mapping[Place, Sequence[Any]]) -> Mapping[str, Values]:
+    """Read a caller's settings by label: the first values of all predictors, then the second."""
     if not isinstance(settings, Mapping) or not settings:
         raise TypeError(
             "settings= must be a mapping of predictors to the values that they are set to, such as "
@@ -220,13 +212,13 @@ def read_settings(settings: Mapping[Place, Sequence[Any]]) -> list[Setting]:
     columns = {place: _values(place, values) for place, values in settings.items()}
     if len({len(values) for values in columns.values()}) != 1:
         raise ValueError("settings= must give equally many values of each predictor.")
-    listed = []
-    for row in zip(*columns.values(), strict=True):
-        values = dict(zip(columns, row, strict=True))
-        listed.append(Setting(", ".join(f"{_named(k)}={v}" for k, v in values.items()), values))
-    if len({one.label for one in listed}) < len(listed):
+    each = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    by_label: dict[str, Values] = {
+        ", ".join(f"{_named(k)}={v}" for k, v in one.items()): one for one in each
+    }
+    if len(by_label) < len(each):
         raise ValueError("settings= gives the same values twice: each setting must be another.")
-    return listed
+    return by_label
 
 
 def _values(place: Place, values: Sequence[Any]) -> list[Any]:
@@ -259,7 +251,7 @@ def _named(place: Place) -> str:
 def public_margins(
     idata: xr.DataTree,
     model: Any,
-    settings: Sequence[Setting],
+    settings: Mapping[str, Values],
     rows: Any,
     weights: Any,
     outcome: str | None,
@@ -270,7 +262,7 @@ def public_margins(
     share = _share(weights, rows)
     made, name, is_share = _with_expected(model, idata, _names(rows), outcome)
     margins = []
-    for one in settings:
+    for one in settings.values():
         # `predict` refuses numbers that may come from the records, and warns of fitted rows
         result = predict(idata, made, _set(rows, one), var_names=name, public=public)
         values = result["predictions"][name].stack(point=("chain", "draw")).transpose("point", ...)
@@ -359,10 +351,10 @@ def expected_name(name: str) -> str:
     return f"expected {name}"
 
 
-def _set(rows: Any, setting: Setting) -> Any:
+def _set(rows: Any, setting: Values) -> Any:
     changed = rows.copy()
     number = len(rows[_names(rows)[0]])
-    for place, value in setting.values.items():
+    for place, value in setting.items():
         name, column = (place, None) if isinstance(place, str) else place
         if column is None:
             changed[name] = np.full(number, value)
@@ -380,7 +372,7 @@ def _set(rows: Any, setting: Setting) -> Any:
 def record_margins(
     idata: xr.DataTree,
     model: pm.Model,
-    settings: Sequence[Setting],
+    settings: Mapping[str, Values],
     outcome: str | None,
     bounds: tuple[float, float] | None,
     prob: float,
@@ -402,7 +394,7 @@ def record_margins(
     nodes, along = nodes_of(fitted.points)
     of_count = COUNT_SHARE if budget.num_records is None else 0.0
     size, points = nodes.basis.shape[1], len(nodes.points)
-    values = [one.values for one in settings]
+    values = [*settings.values()]
     noisy, made = ask(
         NAME,
         fitted,
@@ -450,11 +442,11 @@ def _limits(bounds: tuple[float, float] | None, is_binary: bool) -> Range:
 
 
 def _check_places(
-    records: Records, settings: Sequence[Setting], leaf: str, unit: str | None
+    records: Records, settings: Mapping[str, Values], leaf: str, unit: str | None
 ) -> None:
     """Refuse predictors that the model does not have, and values that they cannot take."""
     known = sorted(records.batch.inputs.keys() - {leaf, unit} - records.unnamed.keys())
-    for place, value in [pair for one in settings for pair in one.values.items()]:
+    for place, value in [pair for one in settings.values() for pair in one.items()]:
         name, column = (place, None) if isinstance(place, str) else place
         if name not in known:
             raise ValueError(
@@ -475,16 +467,16 @@ def _check_places(
             raise ValueError(f"settings= sets `{name}` to {value!r}, and it holds {dtype} numbers.")
 
 
-def _check_levels(model: pm.Model, settings: Sequence[Setting], unit: str | None) -> None:
+def _check_levels(model: pm.Model, settings: Mapping[str, Values], unit: str | None) -> None:
     """Refuse codes of levels that the model does not have."""
     own = {str(v.name): v.get_value() for v in model.data_vars}
-    for one in settings:
-        named = ((k, k if isinstance(k, str) else k[0], v) for k, v in one.values.items())
+    for label, one in settings.items():
+        named = ((k, k if isinstance(k, str) else k[0], v) for k, v in one.items())
         values = {k: v for k, name, v in named if name in own}
         try:
             refuse_bad_indices(model, with_values(own, dict.fromkeys(own, 0), values), unit)
         except ValueError as error:
-            raise ValueError(f"settings= has {one.label}. {error}") from None
+            raise ValueError(f"settings= has {label}. {error}") from None
 
 
 def nodes_of(every: np.ndarray) -> tuple[Nodes, np.ndarray]:
@@ -545,7 +537,7 @@ def without_noise(slopes: np.ndarray, sd: float) -> np.ndarray:
 
 
 def describe(
-    settings: Sequence[Setting], margins: np.ndarray, prob: float, *, shares: bool
+    settings: Mapping[str, Values], margins: np.ndarray, prob: float, *, shares: bool
 ) -> xr.Dataset:
     """Summarise draws of margins, (settings, draws), and of contrasts to the first setting."""
     first, others = margins[:1], margins[1:]
@@ -556,7 +548,7 @@ def describe(
         odds = np.clip(margins, SMALLEST, 1 - SMALLEST)
         odds = odds / (1 - odds)
         contrasts["odds_ratio"] = odds[1:] / odds[:1]
-    labels = [one.label for one in settings]
+    labels = [*settings]
     summaries = {"margin": (("setting", "statistic"), _summary(margins, prob))}
     summaries |= {
         name: (("contrast", "statistic"), _summary(values, prob))

@@ -170,11 +170,7 @@ def declared_in(idata: xr.DataTree) -> tuple[set[str], str | None]:
 
 
 def for_new_records(hardened: HardenedModel, unit: str | None) -> NewRecords:
-    """Make the graphs anew, so that nothing remains of the fitted records' number.
-
-    ``unit`` names the array that said which unit a record belonged to: there are as many entries
-    for new units as new records, which is enough.
-    """
+    """Make the graphs anew, so that nothing remains of the fitted records' number."""
     model, count = hardened.model, pt.lscalar("count")
     observed = [rv for rv in model.observed_RVs if rv.name not in hardened.public]
     axes, own = _record_axes(hardened, unit)
@@ -257,10 +253,7 @@ def _resized(
 
 
 def with_declared(new: NewRecords, hardened: HardenedModel, names: Collection[str]) -> NewRecords:
-    """Withhold no deterministic among ``names``, whose numbers are declared public.
-
-    As in a fit, a declaration covers numbers, never arrays of data.
-    """
+    """Withhold no deterministic among ``names``, whose numbers are declared public."""
     for name in names:
         if name not in new.deterministics:
             raise ValueError(
@@ -286,10 +279,7 @@ def _of_new_rows(hardened: HardenedModel, new: NewRecords, unit: str | None) -> 
 
 
 def with_given(new: NewRecords, hardened: HardenedModel, names: Collection[str]) -> NewRecords:
-    """Let what reads an observed variable read its new values, where these are among ``names``.
-
-    Entries that are nan are drawn, and so is the variable itself.
-    """
+    """Let what reads an observed variable read its new values, where these are among ``names``."""
     graphs: dict[str, Any] = new.observed | new.deterministics
     leaf: Any
     for rv in hardened.model.observed_RVs:

@@ -1,4 +1,4 @@
-"""Latents of new records under a released factor model, and predictions from them."""
+"""Latents of new records under a released belief net, and predictions from them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +9,14 @@ import xarray as xr
 from scipy.special import expit
 
 from pymc_dp.methods.options import NotConjugateError
-from pymc_dp.methods.vips import factor_model
-from pymc_dp.methods.vips.factor_model import FactorModel, scores_at_zero
-from pymc_dp.methods.vips.factors import Context, context_at, inference_of
+from pymc_dp.methods.vips.belief_nets import (
+    BeliefNet,
+    Context,
+    context_at,
+    inference_of,
+    recognise,
+    scores_at_zero,
+)
 from pymc_dp.model import Column, Records, constrained, separate_unread
 from pymc_dp.model.columns import as_array
 from pymc_dp.model.split import named_dims
@@ -25,25 +30,24 @@ def reconstruct(
     Parameters
     ----------
     idata : DataTree
-        A result of ``pymc_dp.fit(method="vips")`` for a sigmoid belief network, factor analysis or
-        probabilistic PCA.
+        A result of ``pymc_dp.fit(method="vips")`` for a sigmoid belief network.
     model : pymc.Model
         The model that was fitted; its own data are not used.
     data : mapping
         The outcomes of the new records, by the name of the observed variable (or of its pm.Data).
     iterations : int, optional
-        Rounds of updates of binary latents; as in the fit.
+        Rounds of updates of the latents; as in the fit.
 
     Returns
     -------
     DataArray
-        The predictor at the inferred latents and the released posterior means, with the dims of the
-        observed variable: probabilities of a 1 for binary outcomes, means for Gaussian ones.
+        Probabilities of a 1 at the inferred latents and the released posterior means, with the dims
+        of the observed variable.
 
     Raises
     ------
     ValueError
-        The model is no factor model, the result is not one of it, or a row lies outside the
+        The model is no belief net, the result is not one of it, or a row lies outside the
         support of the outcomes.
 
     Notes
@@ -69,9 +73,9 @@ def reconstruct(
     # new rows need no check that protects records: nothing is released of them
     records, _ = separate_unread(constrained(model), data=data)
     try:
-        structure = factor_model.recognise(records)
+        structure = recognise(records)
     except NotConjugateError as reason:
-        raise ValueError(f"The model is no factor model that vips fits: {reason}.") from None
+        raise ValueError(f"The model is no belief net that vips fits: {reason}.") from None
     context = _released_context(structure, idata["fit"].to_dataset())
     [name] = records.shapes.keys() - records.local_latents.keys()
     axis, dtype = records.shapes[name].index(None), records.batch.inputs[name].type.dtype
@@ -88,27 +92,20 @@ def reconstruct(
             f"{bad[0]}: leave it out."
         )
     features = inference_of(structure, iterations)(kappa, context).features
-    psi = features @ context.mean.T / structure.gain
-    return _arranged(records, model, column, expit(psi) if structure.latent.binary else psi)
+    return _arranged(records, model, column, expit(features @ context.mean.T))
 
 
-def _released_context(structure: FactorModel, released: xr.Dataset) -> Context:
-    noise = structure.predictor.precision
+def _released_context(structure: BeliefNet, released: xr.Dataset) -> Context:
     try:
         moments = {
             name: (released[f"{name}.mean"].to_numpy(), released[f"{name}.sd"].to_numpy())
             for name in structure.moved
         }
-        precision = 1.0
-        if noise:
-            family = structure.prior.families[noise]
-            eta = tuple(released[f"{noise}.{x}"].to_numpy() for x in family.parameters)
-            precision = float(family.reference(eta).item())
     except KeyError as missing:
         raise ValueError(
             f"This result is not a vips fit of the model: it lacks {missing}."
         ) from None
-    return context_at(structure, moments, precision)
+    return context_at(structure, moments)
 
 
 def _arranged(

@@ -61,7 +61,8 @@ def perplexity(idata: xr.DataTree, documents: Any, given: Any = None) -> float:
     True
     """
     fit = _fit_of_topics(idata)
-    beta = _means(fit["concentration"]).values
+    concentration = fit["concentration"].values
+    beta = concentration / concentration.sum(axis=1, keepdims=True)
     alpha = fit["document_concentration"].values
     scored = _counts("documents", documents, beta.shape[1])
     if scored.sum() == 0:
@@ -75,11 +76,6 @@ def perplexity(idata: xr.DataTree, documents: Any, given: Any = None) -> float:
     return _perplexity([_completed(part, seen, beta, alpha) for part, seen in pairs], scored)
 
 
-def mean_topics(idata: xr.DataTree) -> xr.DataArray:
-    """Return the posterior means of the words' probabilities, shape (topics, words)."""
-    return _means(_fit_of_topics(idata)["concentration"])
-
-
 def _fit_of_topics(idata: xr.DataTree) -> xr.Dataset:
     fit = idata["fit"].to_dataset() if "fit" in idata.children else xr.Dataset()
     if "document_concentration" not in fit:
@@ -87,10 +83,6 @@ def _fit_of_topics(idata: xr.DataTree) -> xr.Dataset:
             "This result holds no topics: fit a topic model by pymc_dp.fit(method='vips')."
         )
     return fit
-
-
-def _means(concentration: xr.DataArray) -> xr.DataArray:
-    return concentration / concentration.sum(str(concentration.dims[1]))
 
 
 def _counts(name: str, values: Any, words: int) -> csr_matrix:

@@ -31,8 +31,14 @@ from pymc_dp.privacy.clipping import BeyondBoundError, clipped_sum
 from pymc_dp.privacy.contribution import Contribution, Contributions
 from pymc_dp.privacy.noise import Grid, keyed
 from pymc_dp.privacy.partitions import Answer, Ask, LostError, PartitionError, nothing
-from pymc_dp.privacy.private_data import Column, Columns, ColumnSpec, Partition
-from pymc_dp.privacy.units import UnitBlocks, Units, units_of
+from pymc_dp.privacy.private_data import (
+    Column,
+    Columns,
+    ColumnSpec,
+    Partition,
+    UnitBlocks,
+    units_of,
+)
 
 # recipes whose compiled contributions a process keeps: one is in use, and a few are of other fits
 KEPT = 4
@@ -165,16 +171,14 @@ def _partition(layout: Layout, blocks: Sequence[Any], codes: Any) -> Partition:
                 f"data=`{name}` has a partition of {values.dtype} values among those of {dtype}"
             )
         columns[name] = Column(values, spec.axis, spec.dtype)
-    units = None if layout.unit is None else _units(layout, as_rows("unit=", codes), layout.unit)
-    return Partition(columns, units)
-
-
-def _units(layout: Layout, codes: np.ndarray, name: str) -> Units:
-    """Sort by unit, and check that the units are as many as were counted: batches are of them."""
-    units = units_of(codes, name)
+    if layout.unit is None:
+        return Partition(columns, None)
+    codes = as_rows("unit=", codes)
+    units = units_of(codes, layout.unit)
+    # as many as were counted: batches are of them
     if codes.shape != (layout.rows,) or units.number != layout.number:
-        raise PartitionError(f"unit=`{name}` has a partition with other codes than before")
-    return units
+        raise PartitionError(f"unit=`{layout.unit}` has a partition with other codes than before")
+    return Partition(columns, units)
 
 
 def as_rows(what: str, block: Any) -> Any:
@@ -225,11 +229,7 @@ class Chunked:
             ) from error
 
     def clipped_sums(self, ask: Ask) -> Iterator[Answer]:
-        """Let every partition draw, clip and add up where its rows are.
-
-        What a partition draws follows from its key, so that a task that is run again, or twice, has
-        the same answer.
-        """
+        """Let partitions draw, clip and add up where rows are; a repeated task is the same."""
         keys = ask.random.keys(len(self.numbers))
         recipe = dask.delayed(Sealed(self._recipe), name=f"pymc-dp-{self._recipe.digest}")
         tasks = []

@@ -229,10 +229,7 @@ def _clip_weights(norms: np.ndarray, longest: float) -> np.ndarray:
 
 
 def _at_least_two(rows: np.ndarray) -> np.ndarray:
-    """Repeat a row that is alone, for the caller to leave out what follows from the copy.
-
-    Beside an axis of length 1 NumPy adds up other axes in another order.
-    """
+    """Repeat a row that is alone: beside an axis of length 1 NumPy adds up in another order."""
     return np.repeat(rows, 2, axis=0) if len(rows) == 1 else rows
 
 

@@ -89,10 +89,7 @@ class RowContribution(NamedTuple):
 
 
 class FactoredContribution(NamedTuple):
-    """One record's vector, given public context, where no vector is formed.
-
-    Norms and weighted sums are computed from factors of the vectors (ghost norms: Li et al. 2022).
-    """
+    """One record's vector, given public context, not formed (ghost norms: Li et al. 2022)."""
 
     size: int  # size, width, prepare, unit, draw, together, jumps: as in `RowContribution`
     width: int
@@ -169,10 +166,7 @@ def unit_vector(contribution: Contribution) -> UnitVector:
 def unit_sums(
     unit: UnitVector, prepared: Any, context: Any, owner: np.ndarray, good: np.ndarray
 ) -> np.ndarray:
-    """Sum the good records of each unit, shape (owner's last + 1, unit.size).
-
-    ``owner`` is the unit of every record, in order.
-    """
+    """Sum the good records of each unit, (units, unit.size); ``owner`` is in order."""
     sums = np.zeros((owner[-1] + 1, unit.size))
     if unit.rows is not None:
         rows = np.where(good[:, None], unit.rows(prepared, context), 0.0)

@@ -77,11 +77,7 @@ class Grid(NamedTuple):
         return cls(clip_norm, step, clip_norm * (1 - margin) - size**0.5 * step)
 
     def sum_of(self, vectors: np.ndarray) -> Total:
-        """Round vectors (n, size) to the grid, and add them up.
-
-        In grid steps the entries are whole numbers, whose sum is below 2^53 for n up to 2^20: it is
-        exact in any order.
-        """
+        """Round vectors (n, size) to the grid, and add them up; exactly for n up to 2^20."""
         if not self.step:
             return self.parted(vectors.sum(axis=0))
         steps = np.rint(vectors / self.step).sum(axis=0)
@@ -161,10 +157,7 @@ def _decided(tail: int, bracket: tuple[int, int], sd: float, bits: Bits) -> int:
 
 
 def _quantile(tail: int, length: int, bracket: tuple[int, int], sd: float) -> int:
-    """Return the rounded quantile of a tail probability ``tail / 2^length``, by bisection.
-
-    It is at least k where the probability is at most that of the tail beyond k - 1/2.
-    """
+    """Return the rounded quantile of a tail probability, the largest k that the tail covers."""
     least, most = bracket
     with mpmath.workprec(length + 2 * WORD):
         probability = mpmath.ldexp(tail, -length)

@@ -48,11 +48,7 @@ def row_norms(rows: np.ndarray) -> np.ndarray:
 
 
 def joint_norms(*parts: Any) -> np.ndarray:
-    """L2 norm of vectors from the norms of their parts, each (rows,) or one number; as `row_norms`.
-
-    >>> joint_norms(np.array([3.0, 0.0]), 4.0)
-    array([5., 4.])
-    """
+    """L2 norm of vectors from the norms of parts, (rows,) or one number; as `row_norms`."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         norms = np.array(np.sqrt(sum(part * part for part in parts)))
     unsafe = ~((norms > SQUARES[0]) & (norms < SQUARES[1]))
@@ -63,20 +59,13 @@ def joint_norms(*parts: Any) -> np.ndarray:
 
 
 def clip_factors(norms: np.ndarray, bound: float) -> np.ndarray:
-    """Return the factor that brings each norm to at most ``bound``.
-
-    >>> clip_factors(np.array([0.0, 1.0, 4.0]), 2.0)
-    array([1. , 1. , 0.5])
-    """
+    """Return the factor that brings each norm to at most ``bound``."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.fmin(1.0, bound / norms))
 
 
 def graph_norms(rows: Any) -> Any:
-    """`row_norms` as a graph: L2 norm over all axes but the first.
-
-    Graphs are typed as Any: PyTensor annotates them as Variables, without the methods of tensors.
-    """
+    """`row_norms` as a graph: L2 norm over all axes but the first."""
     rows = rows.astype("float64")
     axes = tuple(range(1, rows.ndim))
     if all(length == 1 for length in rows.type.shape[1:]):  # a rewrite would undo the scaling
@@ -142,8 +131,5 @@ def _powers(norms: np.ndarray) -> np.ndarray:
 
 
 def each_product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Multiply two matrices of each record, (rows, i, k) and (rows, k, j).
-
-    They are multiplied record by record, with a layout in memory that is the same for any number.
-    """
+    """Multiply matrices (rows, i, k) and (rows, k, j) record by record, in one layout in memory."""
     return np.asarray(np.matmul(np.ascontiguousarray(left), np.ascontiguousarray(right)))

@@ -15,8 +15,13 @@ from pymc_dp.errors import ReleaseError, UnreadableError
 from pymc_dp.privacy.clipping import ClippedSum, clipped_sum
 from pymc_dp.privacy.contribution import Contribution, Contributions
 from pymc_dp.privacy.noise import Grid, SecretRandom
-from pymc_dp.privacy.private_data import Columns, Partition, PrivateData, open_private
-from pymc_dp.privacy.units import Blocks, UnitBlocks, Units
+from pymc_dp.privacy.private_data import (
+    Blocks,
+    Columns,
+    Partition,
+    UnitBlocks,
+    Units,
+)
 
 if TYPE_CHECKING:
     from pymc_dp.privacy.chunks import Chunked
@@ -120,8 +125,3 @@ def in_partitions(
     from pymc_dp.privacy.chunks import Chunked  # needs Dask
 
     return Chunked(columns, cast(UnitBlocks | None, units))
-
-
-def number_of_records(data: PrivateData) -> int:
-    """Count the records, for what whoever holds the data is told and nothing else."""
-    return int(next(iter(open_private(data).columns.values())).rows)

@@ -1,6 +1,9 @@
-"""The private arrays, from the moment they leave the model.
+"""The private arrays, from the moment they leave the model, and the privacy unit of their records.
 
-`PrivateData` alone holds them. Other code reads their public description, `ColumnSpec`.
+With a unit, neighbouring data sets differ in all records of one person, say. The wall draws whole
+units and clips the sum of a unit's records, so that its bound holds whatever their number. Records
+in chunks are lazy blocks of rows; nothing is read here. `PrivateData` alone holds the arrays: other
+code reads their public description, `ColumnSpec`.
 """
 
 import math
@@ -11,7 +14,103 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from scipy.sparse import issparse
 
-from pymc_dp.privacy.units import Blocks, UnitBlocks, Units
+
+class Units(NamedTuple):
+    """The records by unit; private, for the wall alone."""
+
+    name: str  # the ``pm.Data`` that holds the codes
+    order: np.ndarray  # shape (records,): row numbers, those of one unit side by side
+    # shape (units + 1,): where in ``order`` each unit starts, and where the last one ends
+    starts: np.ndarray
+
+    @property
+    def number(self) -> int:
+        """The number of units."""
+        return len(self.starts) - 1
+
+    @property
+    def records(self) -> int:
+        """The number of records."""
+        return len(self.order)
+
+    @property
+    def codes(self) -> np.ndarray:
+        """The unit of every record, numbered from 0."""
+        codes = np.empty_like(self.order)
+        codes[self.order] = np.repeat(np.arange(self.number), np.diff(self.starts))
+        return codes
+
+    def rows(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of some units, and the position in ``chosen`` of each row's unit."""
+        lengths = self.starts[chosen + 1] - self.starts[chosen]
+        owner = np.repeat(np.arange(len(chosen)), lengths)
+        shift = self.starts[chosen] - (np.cumsum(lengths) - lengths)
+        return self.order[np.arange(len(owner)) + shift[owner]], owner
+
+    def cut(self, chosen: np.ndarray, most: int) -> list[np.ndarray]:
+        """Split drawn units into groups of about ``most`` rows, but none within a unit.
+
+        >>> units = units_of(np.array([0, 0, 1, 1, 2]), "id")
+        >>> [part.tolist() for part in units.cut(np.arange(3), 4)]
+        [[0, 1], [2]]
+        """
+        ends = np.cumsum(self.starts[chosen + 1] - self.starts[chosen])
+        parts = np.split(chosen, 1 + np.flatnonzero(np.diff((ends - 1) // most)))
+        return [part for part in parts if len(part)]
+
+    def __repr__(self) -> str:
+        return "<Units>"
+
+
+def units_of(codes: np.ndarray, name: str) -> Units:
+    """Sort records by unit, whose codes are at least 0.
+
+    >>> units_of(np.array([7, 3, 7]), "id").starts
+    array([0, 1, 3])
+    """
+    codes = np.asarray(codes).astype("int64")  # others are compared as floats: 2^60 + 1 is 2^60
+    order = np.argsort(codes, kind="stable")
+    firsts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    return Units(name, order, np.append(firsts, len(codes)))
+
+
+class Blocks(NamedTuple):
+    """An array that is cut into blocks along axis 0, one for each partition."""
+
+    parts: tuple[Any, ...]  # Dask's delayed blocks, or arrays
+    lengths: tuple[int, ...]  # how many rows each has
+    shape: tuple[int, ...]  # of the whole
+    dtype: np.dtype[Any]
+
+    def __repr__(self) -> str:
+        return f"Blocks({self.dtype})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Blocks hold private data and must not be pickled or copied.")
+
+
+class UnitBlocks(NamedTuple):
+    """The records by unit, where all records of a unit lie in one partition."""
+
+    name: str  # the ``pm.Data`` that holds the codes
+    codes: Blocks
+    numbers: tuple[int, ...]  # of units in each partition
+
+    @property
+    def number(self) -> int:
+        """The number of units."""
+        return sum(self.numbers)
+
+    @property
+    def records(self) -> int:
+        """The number of records."""
+        return self.codes.shape[0]
+
+    def __repr__(self) -> str:
+        return f"UnitBlocks({self.name!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Blocks hold private data and must not be pickled or copied.")
 
 
 def record_shape(shape: tuple[int, ...], axis: int) -> tuple[int | None, ...]:
@@ -161,21 +260,17 @@ def _readable(name: str, column: Column) -> Column:
     values = column.values
     if isinstance(values, Blocks):  # read before, partition by partition
         return column
+    why = ""
     try:
         if issparse(values) and values.format != "csr":
             column = column._replace(values=values.tocsr())
         none = column.take(np.arange(0))
-        fits = none.shape == column.spec.shape_of(0) and none.dtype == column.dtype
+        if none.shape == column.spec.shape_of(0) and none.dtype == column.dtype:
+            return column
     except Exception as error:  # its text may quote data
-        raise ValueError(_unreadable(name, column) + f" ({type(error).__name__})") from None
-    if not fits:
-        raise ValueError(_unreadable(name, column))
-    return column
-
-
-def _unreadable(name: str, column: Column) -> str:
-    return (
+        why = f" ({type(error).__name__})"
+    raise ValueError(
         f"data=`{name}` is an object of type {type(column.values).__name__}, from which records "
         f"cannot be gathered as {column.dtype}: give a NumPy array, a memory map, a SciPy sparse "
-        "matrix or a Dask array"
+        f"matrix or a Dask array{why}"
     )

@@ -74,7 +74,9 @@ def probe(contribution: Contribution, spec: Mapping[str, ColumnSpec], context: A
         # of other records the order of a sum changes the rounding
         if kept[i] < ALIKE and kept[i] % 2 == 0:
             record = take_rows(batch, spec, np.array([i]))
-            alone = _alone(contribution, record, context, weights[i])
+            alone = contribution.weighted_sum(
+                contribution.prepare(record, context), context, weights[i : i + 1]
+            )
             if not _within(vector - alone, lengths[i]):
                 raise FaultyContributionError("what a record adds depends on the other records")
         total += shares[i] * vector
@@ -86,10 +88,7 @@ def probe(contribution: Contribution, spec: Mapping[str, ColumnSpec], context: A
 def is_same_in_any_batch(
     contribution: Contribution, spec: Mapping[str, ColumnSpec], context: Any, *, of_units: bool
 ) -> bool:
-    """Whether artificial records, or units, add the same vector in any batch, to the last bit.
-
-    `privacy.noise` relies on it: see `privacy.norms`. Norms are compared beside bad records, too.
-    """
+    """Whether artificial records, or units, add the same vector in any batch, to the last bit."""
     batch = probe_records(spec, np.random.default_rng(0))
     batch = with_draws(contribution, batch, context, np.random.default_rng(0))
     norms = contribution.norms(contribution.prepare(batch, context), context)
@@ -140,11 +139,6 @@ def _within(vector: np.ndarray, length: float, times: float = 0) -> bool:
     """Whether a vector's norm is at most ``times * length``, up to the tolerance times length."""
     [norm] = row_norms(vector[None])
     return bool(norm <= length * (times + TOLERANCE) + 1e-200)
-
-
-def _alone(contribution: Contribution, record: Batch, context: Any, weight: float) -> np.ndarray:
-    prepared = contribution.prepare(record, context)
-    return contribution.weighted_sum(prepared, context, np.array([weight]))
 
 
 def probe_records(spec: Mapping[str, ColumnSpec], rng: np.random.Generator) -> Batch:

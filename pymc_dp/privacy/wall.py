@@ -20,7 +20,6 @@ from pymc_dp.privacy.noise import MOST_UNITS, Grid, SecretRandom
 from pymc_dp.privacy.partitions import Ask, PartitionError, in_partitions, nothing, one_of_each
 from pymc_dp.privacy.private_data import PrivateData, open_private
 from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.sampling.samplers import MOST_IN_FIXED_SIZE
 
 
 class PrivacyWall:
@@ -32,8 +31,7 @@ class PrivacyWall:
     ``compile_again`` compiles the contributions once more, for other threads and processes, and
     ``done`` is called whenever a partition has answered. ``made`` names releases of this plan that
     an interrupted fit has booked and made: they are not made again.
-    Raises ValueError where the privacy unit is not the plan's, or where batches have a fixed size
-    and the number of records is not the plan's.
+    Raises ValueError where the privacy unit is not the plan's.
     """
 
     def __init__(
@@ -60,16 +58,6 @@ class PrivacyWall:
             self._take(name)
         self._process = os.getpid()
         number = sum(self._partitions.numbers)
-        if plan.needs_exact_number and plan.num_records != number:
-            raise ValueError(
-                f"num_records={plan.num_records} is not the number of records, which fixed-size "
-                "batches need to be exact (it is public under replace-one neighbours)."
-            )
-        if plan.needs_exact_number and number > MOST_IN_FIXED_SIZE:
-            raise ValueError(
-                f"sampling='fixed_size' shares batches out exactly for up to {MOST_IN_FIXED_SIZE} "
-                "records alone: use 'poisson' or 'full'."
-            )
         if number > MOST_UNITS:
             raise ValueError(
                 f"Sums are proved for at most {MOST_UNITS:,} records or units: fit a random part "

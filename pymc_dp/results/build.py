@@ -19,12 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from pymc_dp.accounting.accountants import (
-    ACCOUNTANTS,
-    SMALLEST_PLD_DELTA,
-    Accountant,
-    accountant_named,
-)
+from pymc_dp.accounting.accountants import PLD, SMALLEST_PLD_DELTA, accountant_named
 from pymc_dp.accounting.plan import Neighbours, Plan, Release, unit_label
 from pymc_dp.accounting.selection import Selection
 from pymc_dp.model import Records
@@ -278,8 +273,8 @@ def compose(results: Sequence[xr.DataTree], *, delta: float) -> Composition:
     ------
     ValueError
         A result is not private, was made in test mode, by exact draws or by `pymc_dp.tune`; the
-        results differ in neighbours, unit or number of records; or no accountant covers them all,
-        such as whole batches with little noise together with batches of some records.
+        results differ in neighbours or unit; or no accountant covers them all, such as whole
+        batches with little noise together with batches of some records.
 
     Notes
     -----
@@ -305,10 +300,7 @@ def compose(results: Sequence[xr.DataTree], *, delta: float) -> Composition:
         _refuse_difference(i, "neighbours", plan.neighbours.value, first.neighbours.value)
         _refuse_difference(i, "unit", plan.unit, first.unit)
     releases = tuple(release for plan in plans for release in plan.releases)
-    accountant = _common_accountant(releases, first.neighbours)
-    whole = Plan(
-        releases, first.neighbours, delta, accountant, _number_of_records(plans), first.unit
-    )
+    whole = Plan(releases, first.neighbours, delta, PLD, unit=first.unit)
     return Composition(whole.epsilon(), delta, len(plans), whole)
 
 
@@ -334,28 +326,6 @@ def _refuse_difference(i: int, term: str, value: str | None, first: str | None) 
             f"Result {i} has {term}={value!r} and result 0 has {first!r}: their guarantees are "
             "about different things and do not compose."
         )
-
-
-def _common_accountant(releases: tuple[Release, ...], neighbours: Neighbours) -> Accountant:
-    for accountant in ACCOUNTANTS.values():
-        if accountant.proved.issuperset((type(r.sampler), neighbours) for r in releases):
-            return accountant
-    raise ValueError(
-        f"No accountant covers sampling {sorted({r.sampler.name for r in releases})} together "
-        f"under neighbours={neighbours.value!r}: add up the epsilons and deltas, or use a ledger "
-        "with filter='sum'."
-    )
-
-
-def _number_of_records(plans: Sequence[Plan]) -> int | None:
-    """Return the exact number of records, where batches of fixed size depend on it."""
-    exact = {plan.num_records for plan in plans if plan.needs_exact_number}
-    if len(exact) > 1:
-        raise ValueError(
-            f"The results have {sorted(map(str, exact))} records: compose is for fits on one data "
-            "set."
-        )
-    return exact.pop() if exact else None
 
 
 def plan_from_json(text: str) -> Plan:

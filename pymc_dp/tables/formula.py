@@ -1,22 +1,16 @@
 """Models that bambi writes from a formula: what they take from all records, and copies of them.
 
 Bambi computes priors, columns and levels with NumPy, and hands PyMC bare arrays. What these were
-computed from, its own objects say: the model, its terms, and the functions that terms call. Arrays
-that say which level of a factor a record has are named after the factor: in ``(1|person)`` they
-become a `pm.Data` called ``person``, which ``unit=`` can name.
-
-First the model is read (`pymc_model`, `formula_of`) and checked (`refuse_weights`,
-`check_formula`). Then come copies of it: with its factors named and without its weights, with the
-limits of censoring that every record had before its outcome was known (`censored_at`), and on the
-rows of another data frame (`on_rows`).
+computed from, its own objects say: the model, its terms, and the functions that terms call. First
+the model is read and checked. Then come copies of it: with its factors named (in ``(1|person)`` the
+array of levels becomes a `pm.Data` called ``person``), without its weights, with the limits of
+censoring that every record had before its outcome was known, and on the rows of another data frame.
 """
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from copy import copy
-from decimal import Decimal
 from itertools import chain
-from numbers import Real
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -60,13 +54,8 @@ class Computed(NamedTuple):
     instead: str
 
 
-class Component(NamedTuple):
-    """A variable or a call of a term, by formulae's own object."""
-
-    of: Any
-    groups: bool  # whether its levels are groups, as in (1|groups)
-
-
+# a variable or a call of a term, by formulae's own object, and whether its levels are groups
+Component = tuple[Any, bool]
 _SCALE = Computed(
     "the mean of the records, and mostly their scale",
     (),
@@ -116,7 +105,6 @@ def is_bambi(model: object) -> bool:
 def pymc_model(model: Any) -> Any:
     """Return the PyMC model of a bambi model, with its factors named; all else as it is."""
     if is_bambi(model):
-        _refuse_objects(model)
         if not model.built:
             model.build()
         _refuse_disorder(model)
@@ -125,23 +113,6 @@ def pymc_model(model: Any) -> Any:
         return model
     refuse_given(model)
     return with_named_factors(model)
-
-
-def _refuse_objects(model: Any) -> None:
-    """Refuse numbers that bambi takes for levels, one for each that occurs."""
-    read = [x.of.var_names for x in _predictors(model) if not x.groups]  # groups may be anything
-    for name in sorted(set().union(*read) & set(model.data.columns)):
-        column = model.data[name]
-        if is_numeric_dtype(column) or getattr(column.dtype, "ordered", False):
-            continue
-        levels = getattr(column.dtype, "categories", column.unique())
-        if len(levels) and all(isinstance(level, Real | Decimal) for level in levels):
-            raise ValueError(
-                f"The column `{name}` holds numbers as objects or as categories without an order, "
-                "and bambi takes for levels those that occur. If they are numbers, convert them by "
-                "astype(float); if they are levels, list all: pd.Categorical(x, categories=[...], "
-                "ordered=True)."
-            )
 
 
 def _refuse_disorder(model: Any) -> None:
@@ -200,16 +171,13 @@ def factors_left_out(formula: Any, public: Iterable[str]) -> list[str]:
 
 
 def check_formula(formula: Any, unit: str | None, public: Collection[str]) -> list[str]:
-    """Refuse what a formula takes from all records; say which levels may be taken from them.
-
-    The levels of a ``unit`` are not released, and those of factors in ``public`` are declared.
-    """
+    """Refuse what a formula takes from all records; say which levels may be taken from them."""
     _refuse_defaults(formula)
     doubtful = []
-    for part in (*_predictors(formula), *_parts(formula.response_term.term)):
-        if hasattr(part.of, "call"):
-            _refuse_of_all(part.of.name, part.of.call, part.of.env, formula)
-        if not (part.groups and part.of.name == unit) and _is_factor(part):
+    for part, groups in (*_predictors(formula), *_parts(formula.response_term.term)):
+        if hasattr(part, "call"):
+            _refuse_of_all(part.name, part.call, part.env, formula)
+        if not (groups and part.name == unit) and (groups or _is_factor(part)):
             name = _listed_factor(part, formula)
             doubtful += [name] if name and name not in public else []
     return [
@@ -305,22 +273,22 @@ def _name(function: Any) -> str:
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
 
 
-def _is_factor(part: Component) -> bool:
+def _is_factor(part: Any) -> bool:
     """Whether levels of a component are released; of an outcome such as y['yes'] none are."""
-    names_one = part.of.is_response and getattr(part.of, "reference", None) is not None
-    return part.groups or (part.of.kind == "categoric" and not names_one)
+    names_one = part.is_response and getattr(part, "reference", None) is not None
+    return bool(part.kind == "categoric" and not names_one)
 
 
-def _listed_factor(part: Component, formula: Any) -> str:
+def _listed_factor(part: Any, formula: Any) -> str:
     """Refuse a factor without a list of levels; name the column whose list may be of records."""
-    name, call = part.of.name, getattr(part.of, "call", None)
-    if call is not None and _name(_function(call, part.of.env)) in FACTORS:
-        if _public_value(call.kwargs.get("levels"), part.of.env, formula) is not None:
+    name, call = part.name, getattr(part, "call", None)
+    if call is not None and _name(_function(call, part.env)) in FACTORS:
+        if _public_value(call.kwargs.get("levels"), part.env, formula) is not None:
             return ""
         name = str(next(_arguments(call)))
     column: Any = formula.data[name] if name in formula.data else None
     if not getattr(getattr(column, "dtype", None), "ordered", False):
-        may_name_one = part.of.is_response and formula.family.name == "bernoulli"
+        may_name_one = part.is_response and formula.family.name == "bernoulli"
         instead = f", or name the level that counts, {name}['...'] ~ ..." if may_name_one else ""
         raise ValueError(
             f"The levels of `{name}` are those that occur among the records, and a result shows "
@@ -343,12 +311,12 @@ def _parts(term: Any) -> Iterator[Component]:
     """Yield what a term is made of; an intercept has no components."""
     one, factor = getattr(term, "expr", term), getattr(term, "factor", None)
     for own, groups in ((one, False), (factor, True)):
-        yield from (Component(x, groups) for x in getattr(own, "components", ()))
+        yield from ((x, groups) for x in getattr(own, "components", ()))
 
 
 def columns_read(formula: Any) -> set[str]:
     """Name the columns of its data that the predictors of a formula read."""
-    read = (part.of.var_names for part in _predictors(formula))
+    read = (part.var_names for part, _ in _predictors(formula))
     return set().union(*read) & set(formula.data.columns)
 
 
@@ -359,11 +327,7 @@ def _weights(formula: Any) -> str:
 
 
 def without_weights(formula: Any) -> pm.Model:
-    """Return a model of PyMC whose outcome has no weights, and a `pm.Data` with them beside it.
-
-    Bambi multiplies a density by weights that it keeps inside a Python function. The `pm.Data` is
-    called as the formula calls them. Without ``weighted()`` it is bambi's own.
-    """
+    """Return a model of PyMC whose outcome has no weights, and a `pm.Data` with them beside it."""
     model: pm.Model = formula.backend.model
     if not formula.response_term.is_weighted:
         return model
@@ -382,10 +346,7 @@ def without_weights(formula: Any) -> pm.Model:
 
 
 def with_named_factors(model: pm.Model) -> pm.Model:
-    """Return a copy in which the level of each record is a `pm.Data` called as its factor.
-
-    Without such factors it is the model itself.
-    """
+    """Return a copy in which the level of each record is a `pm.Data` called as its factor."""
     dims = {dim for every in model.named_vars_to_dims.values() for dim in every if dim}
     factors = {dim.removesuffix(FACTOR_DIM) for dim in dims if dim.endswith(FACTOR_DIM)}
     factors -= model.named_vars.keys()

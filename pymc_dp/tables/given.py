@@ -3,37 +3,40 @@
 PyMC converts its data when a model is built: labels of rows are gone then, whole numbers beyond
 2^31 have become others, and dates have become numbers. So the hook looks at what PyMC is given, and
 a private fit of that model refuses what was not kept. Nothing else changes for who uses PyMC.
+
+Indices of groups that pick another group than they say, or none, are refused, too: a record whose
+index lies outside its array adds nothing to a release, and a negative one counts from the end.
+
+All of this reads private values before any noise is added, and nothing comes of it but a refusal.
 """
 
-import warnings
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from itertools import combinations
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
 import pymc as pm
-from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors
+from pytensor.compile.maker import function
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors, graph_inputs, toposort
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.sparse import issparse
 
-from pymc_dp.errors import PosteriorWarning
+from pymc_dp.model.axis import index_arrays
+from pymc_dp.model.graphs import Node, Tensor, pt
+from pymc_dp.model.modes import PYTHON, without_c
 
 LARGEST = np.iinfo("int64").max
 
 
-class Given(NamedTuple):
-    """A table that PyMC was given."""
-
-    what: str  # its name, or its kind
-    labels: pd.Index | None  # of its rows
-    fault: str  # how PyMC changed it, if it did
-
-
-_OF_MODELS: WeakKeyDictionary[pm.Model, list[Given]] = WeakKeyDictionary()
+# for each array that a model was given: what it is called, its rows' labels, how PyMC changed it
+_GIVEN: WeakKeyDictionary[pm.Model, list[tuple[str, Any, str]]] = WeakKeyDictionary()
 
 
 def take_note(original: Callable[[Any], Any], data: Any) -> Any:
@@ -43,19 +46,19 @@ def take_note(original: Callable[[Any], Any], data: Any) -> Any:
     if model is not None and not isinstance(data, Variable):
         name = getattr(data, "name", None)
         what = f"`{name}`" if isinstance(name, str) else f"a {type(data).__name__} of the model"
-        given = Given(what, _labels(data), _fault(data, found))
-        if given.labels is not None or given.fault:
-            _OF_MODELS.setdefault(model, []).append(given)
+        labels = getattr(data, "index", None)  # of a list it is a method
+        note = what, labels if isinstance(labels, pd.Index) else None, _fault(data, found)
+        _GIVEN.setdefault(model, []).append(note)
     return found
 
 
 def refuse_given(model: pm.Model) -> None:
     """Refuse a model of which PyMC has changed the data, or paired rows of different labels."""
-    notes = _OF_MODELS.get(model, [])
-    for note in notes:
-        if note.fault:
-            raise ValueError(f"{note.what} {note.fault}")
-    _refuse_orders([(note.what, note.labels) for note in notes if note.labels is not None])
+    notes = _GIVEN.get(model, [])
+    for what, _, fault in notes:
+        if fault:
+            raise ValueError(f"{what} {fault}")
+    _refuse_orders([(what, labels) for what, labels, _ in notes])
     for variable in ancestors([*model.basic_RVs, *model.potentials]):
         array = getattr(variable, "data", None)  # of what was written into an expression
         if isinstance(array, np.ndarray) and array.ndim and array.dtype.kind in "cu":
@@ -64,48 +67,23 @@ def refuse_given(model: pm.Model) -> None:
 
 
 def read_numbers(data: Any) -> Any:
-    """Return ``data=`` with columns of numbers that pandas holds as objects, as arrays.
-
-    Refuses tables whose rows have the same labels in another order.
-    """
+    """Return ``data=`` with columns of numbers that pandas holds as objects, as arrays."""
     if not isinstance(data, Mapping | pd.DataFrame):
         return data
     tables = {name: data[name] for name in data}
-    labels = {f"data=`{name}`": _labels(table) for name, table in tables.items()}
-    _refuse_orders([(what, index) for what, index in labels.items() if index is not None])
+    _refuse_orders([(f"data=`{name}`", getattr(x, "index", None)) for name, x in tables.items()])
     for name, table in tables.items():
         if isinstance(table, np.ndarray) and not isinstance(table, np.memmap | np.ma.MaskedArray):
-            _check_array(name, table)
+            fault = fault_of(table)
+            if fault and table.dtype.kind != "f":  # of missing values others warn
+                raise ValueError(f"data=`{name}` {fault}")
     return {name: _array(table) for name, table in tables.items()}
 
 
-def _check_array(name: str, array: np.ndarray) -> None:
-    """Refuse what is no number; warn of missing values, which a fit leaves out by records."""
-    fault = fault_of(array)
-    if array.dtype.kind == "f" and fault:
-        warnings.warn(
-            f"data=`{name}` has missing values, and a record with one adds nothing to the fit, as "
-            "if it were not there. If that is what you mean, drop these records before.",
-            PosteriorWarning,
-            stacklevel=2,
-        )
-    elif fault:
-        raise ValueError(f"data=`{name}` {fault}")
-
-
-def _labels(table: Any) -> pd.Index | None:
-    labels = getattr(table, "index", None)
-    return labels if isinstance(labels, pd.Index) else None
-
-
-def _refuse_orders(labelled: list[tuple[str, pd.Index]]) -> None:
-    for (first, labels), (what, others) in combinations(labelled, 2):
-        if (
-            len(labels) == len(others)
-            and not labels.equals(others)
-            and labels.isin(others).all()
-            and others.isin(labels).all()
-        ):
+def _refuse_orders(labels: list[tuple[str, Any]]) -> None:
+    known = [(what, x) for what, x in labels if isinstance(x, pd.Index)]
+    for (first, one), (what, other) in combinations(known, 2):
+        if len(one) == len(other) and not one.equals(other) and not set(one) ^ set(other):
             raise ValueError(
                 f"The rows of {first} and of {what} have the same labels in another order, and "
                 "records are paired by position. Bring them into one order, as by "
@@ -164,3 +142,62 @@ def _numbers(column: pd.Series) -> Any:
     if values.dtype == object and all(isinstance(x, Real | Decimal) for x in values):
         return values.astype("float64")
     return values if values.dtype.kind in "biuf" and not np.isnan(values).any() else column
+
+
+def refuse_bad_indices(model: pm.Model, data: Mapping[str, Any] | None, unit: str | None) -> None:
+    """Refuse indices that are negative, or beyond their array; ``data`` replaces a model's own."""
+    given = {v: data[v.name] for v in model.data_vars if data is not None and v.name in data}
+    for array, axis, index in _picks(model):
+        inside = {v for v in ancestors([index]) if v.name}
+        read = {v: x for v, x in given.items() if v in inside}
+        of_unit = unit is not None and any(v.name == unit for v in inside)
+        if not of_unit and all(isinstance(x, np.ndarray) for x in read.values()):
+            _check_index(array, axis, index, read)
+
+
+def _picks(model: pm.Model) -> dict[tuple[Tensor, int, Tensor], None]:
+    """Return the arrays of which an index that is computed from data alone picks entries."""
+    variables = [*model.basic_RVs, *model.potentials, *model.deterministics]
+    every = [(n, index_arrays(n)) for n in toposort(variables) if _picks_entries(n)]
+    picks = [(n.inputs[0], axis, x) for n, by_axis in every for axis, x in by_axis.items()]
+    return dict.fromkeys(pick for pick in picks if pick[2].type.ndim > 0 and _is_data(pick[2]))
+
+
+def _picks_entries(node: Node) -> bool:
+    if not isinstance(node.op, AdvancedSubtensor):
+        return False
+    return all(index.type.dtype != "bool" for index in index_arrays(node).values())
+
+
+def _is_data(index: Tensor) -> bool:
+    inputs = list(graph_inputs([index]))
+    return all(isinstance(x, SharedVariable | Constant) for x in inputs) and not any(
+        isinstance(x.type, RandomType) for x in inputs
+    )
+
+
+def _check_index(
+    array: Tensor, axis: int, index: Tensor, given: Mapping[Tensor, np.ndarray]
+) -> None:
+    # the types of data= may be wider than those of the model
+    replaced = {v: pt.constant(x.astype(v.type.dtype)) for v, x in given.items()}
+    settings: Any = {"givens": replaced, "mode": PYTHON, "on_unused_input": "ignore"}
+    try:
+        with without_c():
+            codes, size = function([], [index, array.shape[axis]], **settings)()
+    except Exception:  # of an author's own operation, or of shapes, which other checks refuse
+        return
+    names = [f"`{v.name}`" for v in ancestors([index]) if v.name and v in given]
+    names = names or [f"`{v.name}`" for v in graph_inputs([index]) if v.name]
+    what = f"The index {' and '.join(names)}" if names else "An index"
+    of = f"`{array.name}`" if array.name else "a latent"
+    if codes.size and codes.min() < 0:
+        raise ValueError(
+            f"{what} of {of} has negative numbers, as pandas writes for missing labels, and they "
+            "would count from the last entry: drop these records, or make a level for them."
+        )
+    if codes.size and codes.max() >= size:
+        raise ValueError(
+            f"{what} of {of} has numbers beyond its last entry: number the groups from 0, and "
+            "give the latent an entry for every one."
+        )

@@ -1,83 +1,190 @@
 """What is public about a table: ranges, levels and keys, from whoever keeps the data.
 
-`read_csvw` reads them from metadata in the W3C's CSVW, with the terms that CSVW-SAFE adds; a
-`PublicTable` prepares columns by them.
+`Column` is what is public of a column, and how its values become numbers. `read_csvw` reads columns
+from metadata in the W3C's CSVW, with the terms that CSVW-SAFE adds; a `PublicTable` prepares those
+of a data frame by them.
 """
 
 import json
 import math
 import os
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from pymc_dp.model.released import NUMBERS, Trusted
 
+Kind = Literal["number", "count", "yes_no", "ordered", "categories", "waiting_time"]
+LISTED = ("yes_no", "ordered", "categories")
 NUMERIC = {"number", "decimal", "double", "float", "integer", "int", "long", "short", "byte"}
 NUMERIC |= {"nonNegativeInteger", "positiveInteger", "unsignedInt", "unsignedLong"}
 LOWEST = ("minimum", "minInclusive", "minExclusive")
 HIGHEST = ("maximum", "maxInclusive", "maxExclusive")
 
 
-class PublicColumn(NamedTuple):
-    """What is public about one column."""
+@dataclass(frozen=True)
+class Column:
+    """What is public about one column of a table: its type, and its range or levels.
 
-    name: str
-    source: str  # the file that declares it
-    low: float | None = None  # low, high: the range of its numbers
-    high: float | None = None
-    levels: tuple[Hashable, ...] | None = None  # all that it can hold, in their order
+    Make one by `number`, `count`, `yes_no`, `ordered`, `categories` or `waiting_time`, or read it
+    by `read_csvw`. All numbers and levels must be public: from a questionnaire or a law, never from
+    the records.
+
+    Examples
+    --------
+    >>> import pymc_dp
+    >>> pymc_dp.Column.ordered(["low", "middle", "high"]).codes("income", ["high", "low"])
+    array([2, 0])
+    """
+
+    kind: Kind
+    low: float = 0.0  # low, high: the range by which numbers are scaled to -1 to 1
+    high: float = 1.0
+    levels: tuple[Hashable, ...] = ()  # all values of a column that lists them, in their order
+    squared: bool = False  # whether later columns depend on its square as well
+
+    @classmethod
+    def number(cls, low: float, high: float, *, squared: bool = False) -> "Column":
+        """Describe numbers from ``low`` to ``high``, normal given the columns before.
+
+        Values beyond are clipped. With ``squared=True`` later columns depend on its square, too.
+        """
+        if not -math.inf < low < high < math.inf:
+            raise ValueError(f"low={low!r} must be below high={high!r}, and both finite.")
+        return cls("number", float(low), float(high), squared=squared)
+
+    @classmethod
+    def count(cls, high: float, *, squared: bool = False) -> "Column":
+        """Describe counts from 0 to about ``high``, negative binomial given the columns before."""
+        return cls("count", 0.0, _positive("high", high), squared=squared)
+
+    @classmethod
+    def waiting_time(cls, horizon: float, *, squared: bool = False) -> "Column":
+        """Describe positive times, Weibull given the columns before.
+
+        A time of ``horizon`` or more was still going on there: it is censored, and stays so in
+        synthetic data.
+        """
+        return cls("waiting_time", 0.0, _positive("horizon", horizon), squared=squared)
+
+    @classmethod
+    def yes_no(cls, no: Hashable = False, yes: Hashable = True) -> "Column":
+        """Describe values of which there are two."""
+        return cls("yes_no", levels=_levels((no, yes), 2))
+
+    @classmethod
+    def ordered(cls, levels: Sequence[Hashable], *, squared: bool = False) -> "Column":
+        """Describe values with an order. Later columns depend on them as on numbers.
+
+        Levels that are numbers keep their distances, all others are taken to be equally far apart.
+        """
+        column = cls("ordered", levels=_levels(levels, 3), squared=squared)
+        column.scores()
+        return column
+
+    @classmethod
+    def categories(cls, levels: Sequence[Hashable]) -> "Column":
+        """Describe values without an order: later columns have an effect of each."""
+        return cls("categories", levels=_levels(levels, 3))
 
     @property
     def centre(self) -> float:
         """The middle of the range."""
-        return sum(self._range()) / 2
+        return (self.low + self.high) / 2
 
     @property
     def half_range(self) -> float:
         """Half the length of the range, by which numbers are scaled."""
-        low, high = self._range()
-        return (high - low) / 2
+        return (self.high - self.low) / 2
 
-    def scaled(self, values: Any) -> np.ndarray:
+    def scaled(self, values: Any, name: str = "given") -> np.ndarray:
         """Clip numbers to the range, and bring it to -1 to 1; shape (n,)."""
-        numbers = np.asarray(values, "float64")
-        if np.isnan(numbers).any():
-            raise ValueError(
-                f"The column `{self.name}` has missing values: drop the incomplete records, or put "
-                "a public number in their place."
-            )
-        return (np.clip(numbers, *self._range()) - self.centre) / self.half_range
+        return np.asarray((self.codes(name, values) - self.centre) / self.half_range)
 
     def unscaled(self, scaled: Any) -> Any:
         """Bring numbers from -1 to 1 back to the range, as predictions are read."""
         return self.centre + self.half_range * scaled
 
-    def categories(self, values: Any) -> pd.Categorical:
-        """Give values the order of all levels; those that the file does not list are refused."""
-        levels = pd.Index(self._levels(), dtype="object")
-        codes = levels.get_indexer(pd.Series(values).astype("object"))
-        if (codes < 0).any():
-            raise ValueError(
-                f"The column `{self.name}` has values that {self.source} does not list, or missing "
-                "ones: drop these records, or put a level that it lists in their place."
+    def codes(self, name: str, values: Any) -> np.ndarray:
+        """Prepare the values of a column, each by itself: levels become their places."""
+        if self.kind in LISTED:
+            codes = pd.Index(self.levels, dtype="object").get_indexer(
+                pd.Series(values).astype("object")
             )
-        return pd.Categorical.from_codes(codes, categories=self._levels(), ordered=True)
+            if (codes < 0).any():
+                raise ValueError(
+                    f"The column `{name}` has values that its levels lack, or missing ones: drop "
+                    "these records, or put one of the levels in their place."
+                )
+            return np.asarray(codes)
+        return self._numbers(name, np.asarray(values, "float64"))
 
-    def _range(self) -> tuple[float, float]:
-        if self.low is None or self.high is None:
-            raise ValueError(f"{self.source} declares no range for the column `{self.name}`.")
-        return self.low, self.high
+    def _numbers(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Check numbers, and clip them to what is public."""
+        if not np.isfinite(values).all():
+            raise ValueError(
+                f"The column `{name}` has missing or infinite values: drop these records, or put a "
+                "public number in their place."
+            )
+        if self.kind == "number":
+            return np.asarray(np.clip(values, self.low, self.high))
+        if self.kind == "waiting_time":
+            if not (values > 0).all():
+                raise ValueError(
+                    f"The column `{name}` has times that are not above 0: add half of the unit in "
+                    "which they are rounded."
+                )
+            return np.asarray(np.minimum(values, self.high))
+        if not ((values >= 0) & (values == np.floor(values))).all():
+            raise ValueError(f"The column `{name}` has values that are not counts: 0, 1, 2 ...")
+        return values.astype("int64")
 
-    def _levels(self) -> tuple[Hashable, ...]:
-        if self.levels is None:
-            raise ValueError(f"{self.source} lists no levels for the column `{self.name}`.")
-        return self.levels
+    def made_up(self) -> np.ndarray:
+        """Return two values that stand for the column where no record is at hand."""
+        if self.kind in (*LISTED, "count"):
+            return np.arange(2)
+        return np.array([self.centre, self.high])
+
+    def labelled(self, values: np.ndarray) -> Any:
+        """Put levels in the place of their codes."""
+        if self.kind not in LISTED:
+            return values
+        if self.kind == "yes_no" or (self.kind == "ordered" and self._has_numbers):
+            return np.array(self.levels)[values]
+        return pd.Categorical.from_codes(values, self.levels, ordered=self.kind == "ordered")
+
+    @property
+    def _has_numbers(self) -> bool:
+        return all(isinstance(x, int | float | np.number) for x in self.levels)
+
+    def scores(self) -> list[float]:
+        """Return where ordered levels lie between -1 and 1."""
+        levels = self.levels if self._has_numbers else range(len(self.levels))
+        places = np.asarray(levels, "float64")
+        if not (np.diff(places) > 0).all():
+            raise ValueError(f"levels={list(self.levels)} must increase.")
+        return [float(x) for x in np.interp(places, [places[0], places[-1]], [-1, 1])]
+
+
+def _positive(name: str, value: float) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}={value!r} must be a public number above 0.")
+    return float(value)
+
+
+def _levels(levels: Sequence[Hashable], fewest: int) -> tuple[Hashable, ...]:
+    listed = tuple(levels)
+    if isinstance(levels, str) or len(set(listed)) < max(len(listed), fewest):
+        raise ValueError(
+            f"levels={levels!r} must be {fewest} or more different values; of two, say "
+            "pymc_dp.Column.yes_no(first, second)."
+        )
+    return listed
 
 
 @dataclass(frozen=True)
@@ -85,13 +192,16 @@ class PublicTable:
     """The public metadata of a table, as `read_csvw` reads them."""
 
     source: str  # the name of the file
-    columns: Mapping[str, PublicColumn]  # by name
+    columns: Mapping[str, Column]  # those with a range or levels, by name
     num_records: int | None = None  # of the table, where it is public
     unit: str | None = None  # the column that says who a record belongs to
 
-    def __getitem__(self, name: str) -> PublicColumn:
+    def __getitem__(self, name: str) -> Column:
         if name not in self.columns:
-            raise ValueError(f"{self.source} has no column `{name}`: it has {[*self.columns]}.")
+            raise ValueError(
+                f"{self.source} declares no range and no levels of a column `{name}`: it does of "
+                f"{[*self.columns]}."
+            )
         return self.columns[name]
 
     def prepared(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -102,20 +212,17 @@ class PublicTable:
         Columns of which the file says nothing of the kind are left out.
         """
         made: dict[str, Any] = {}
-        for name in self.columns.keys() & set(frame.columns):
-            column, values = self.columns[name], frame[name]
+        for name in frame.columns:
             if name == self.unit:
-                made[name] = _numbered(name, values)
-            elif column.levels is not None:
-                made[name] = column.categories(values)
-            elif column.low is not None:
-                made[name] = column.scaled(values)
-        return pd.DataFrame({x: made[x] for x in frame.columns if x in made}, index=frame.index)
+                made[name] = _numbered(name, frame[name])
+            elif name in self.columns:
+                made[name] = _prepared(name, self.columns[name], frame[name])
+        return pd.DataFrame(made, index=frame.index)
 
     def coords(self, *names: str) -> dict[str, list[Hashable]]:
         """Return the levels of columns as coords of a model; by default of all that have some."""
-        listed = [name for name, column in self.columns.items() if column.levels is not None]
-        return {name: list(self[name]._levels()) for name in names or listed}
+        listed = [name for name, column in self.columns.items() if column.levels]
+        return {name: list(self[name].levels) for name in names or listed}
 
     def declared(self, trusted: Mapping[Trusted, tuple[float, ...]]) -> set[str]:
         """Return the lines of what a model takes on trust whose numbers the file declares.
@@ -124,9 +231,8 @@ class PublicTable:
         """
         own: set[float] = set()
         for c in self.columns.values():
-            if c.low is not None:
-                low, high = c._range()
-                own |= {low, high, c.centre, c.half_range, high - low}
+            if not c.levels:
+                own |= {c.low, c.high, c.centre, c.half_range, c.high - c.low}
         return {
             str(line)
             for line, numbers in trusted.items()
@@ -135,6 +241,12 @@ class PublicTable:
             and own.issuperset(set(numbers).difference(NUMBERS))
             and not own.isdisjoint(numbers)
         }
+
+
+def _prepared(name: str, column: Column, values: pd.Series) -> Any:
+    if not column.levels:
+        return column.scaled(values, name)
+    return pd.Categorical.from_codes(column.codes(name, values), column.levels, ordered=True)
 
 
 def _numbered(name: str, values: pd.Series) -> np.ndarray:
@@ -192,7 +304,8 @@ def read_csvw(path: str | os.PathLike[str]) -> PublicTable:
         raise ValueError(f"{source} is no JSON, as metadata in CSVW are.") from None
     table = _the_table(source, found)
     listed = [_plain(each) for each in table["tableSchema"]["columns"]]
-    columns = {c.name: c for each in listed if (c := _column(source, each)) is not None}
+    read = {name: _column(source, name, each) for each in listed if (name := _name(each))}
+    columns = {name: column for name, column in read.items() if column is not None}
     units = [_name(each) for each in listed if each.get("privacyId") is True]
     unit = table.get("privacyUnit") or (units[0] if len(units) == 1 else None)
     return PublicTable(source, columns, table.get("length"), unit)
@@ -223,24 +336,21 @@ def _name(column: Mapping[str, Any]) -> str:
     return str(column.get("name") or title)
 
 
-def _column(source: str, column: Mapping[str, Any]) -> PublicColumn | None:
+def _column(source: str, name: str, column: Mapping[str, Any]) -> Column | None:
+    """Return what is public of a column; None if nothing is."""
     kind = column.get("datatype", "string")
     details = _plain(kind) if isinstance(kind, Mapping) else {"base": kind}
-    base, name = details.get("base", "string"), _name(column)
-    if not name:
-        return None
-    if base == "boolean":
-        return PublicColumn(name, source, levels=(False, True))
-    levels = tuple(_levels(column)) or _alternatives(details)
-    if base in NUMERIC and not levels:
-        low, high = _range(source, name, {**details, **column})
-        return PublicColumn(name, source, low, high)
+    base = details.get("base", "string")
+    levels = (False, True) if base == "boolean" else tuple(_partitions(column))
+    levels = levels or _alternatives(details)
     if len(set(levels)) < len(levels):
         raise ValueError(f"{source} lists a level of the column `{name}` twice.")
-    return PublicColumn(name, source, levels=levels or None)
+    if levels:
+        return Column("yes_no" if len(levels) == 2 else "ordered", levels=levels)
+    return _range(source, name, {**details, **column}) if base in NUMERIC else None
 
 
-def _levels(column: Mapping[str, Any]) -> Iterator[Hashable]:
+def _partitions(column: Mapping[str, Any]) -> Iterator[Hashable]:
     """Yield the levels that a column lists as public partitions; intervals are none."""
     for each in column.get("partitions", column.get("publicPartitions", ())):
         terms = _plain(each)
@@ -256,16 +366,13 @@ def _alternatives(details: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(pattern.split("|")) if plain else ()
 
 
-def _range(
-    source: str, name: str, terms: Mapping[str, Any]
-) -> tuple[float, float] | tuple[None, None]:
+def _range(source: str, name: str, terms: Mapping[str, Any]) -> Column | None:
     lows, highs = ([terms[key] for key in keys if key in terms] for keys in (LOWEST, HIGHEST))
     if not lows or not highs:
-        return None, None
+        return None
     try:
-        low, high = float(lows[0]), float(highs[0])
+        return Column.number(float(lows[0]), float(highs[0]))
     except (TypeError, ValueError):
-        low = high = math.nan
-    if not -math.inf < low < high < math.inf:
-        raise ValueError(f"{source} has no minimum below a maximum for the column `{name}`.")
-    return low, high
+        raise ValueError(
+            f"{source} has no minimum below a maximum for the column `{name}`."
+        ) from None

@@ -22,8 +22,7 @@ from scipy.sparse import issparse
 
 from pymc_dp.model.columns import as_array, is_length_of, private_column, readers
 from pymc_dp.model.graphs import AnyVariable
-from pymc_dp.privacy.private_data import Column
-from pymc_dp.privacy.units import Blocks
+from pymc_dp.privacy.private_data import Blocks, Column
 from pymc_dp.tables.formula import changed_copy
 
 HINT = "weights=pymc_dp.SurveyWeights('w', upper=...)"
@@ -137,24 +136,6 @@ def read_weights(
     column, values = private_column(model, "weights", weights.name, data, public, how_to_add)
     _refuse_read(model, column)
     return Column(_checked(weights, values), 0, "float64")
-
-
-def normalised_weights(name: str, numbers: np.ndarray) -> list[str]:
-    """Say that weights have a mean of 1, or a sum of 1 or 100, up to the rounding of files.
-
-    Whole numbers, which a division by a mean leaves to nobody, may have such a sum by chance.
-    """
-    if not numbers.size or not (numbers % 1).any():
-        return []
-    targets = {"have a mean of 1": numbers.size, "add up to 1": 1, "add up to 100": 100}
-    found = [what for what, target in targets.items() if abs(numbers.sum() / target - 1) < 1e-5]
-    return [
-        f"weights=`{name}` {what}, as weights do that were divided by their own mean or sum. Then "
-        "every record moves the weights of all others, which epsilon does not cover: give the "
-        "weights of the design as they were, since their unit does not matter, or divide them by a "
-        "public number."
-        for what in found[:1]
-    ]
 
 
 def _checked(weights: SurveyWeights, values: Any) -> np.ndarray:

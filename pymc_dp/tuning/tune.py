@@ -25,8 +25,8 @@ import xarray as xr
 
 from pymc_dp.accounting.plan import GAUSSIAN, MOST, ReleaseSpec, checked_number
 from pymc_dp.accounting.selection import Selection, draw_runs
-from pymc_dp.calibration.budget import calibrate_selection, warn_if_weak
-from pymc_dp.contributions.predictive_density import Range, check_range, predictive_density
+from pymc_dp.calibration.budget import calibrate_selection, split_terms, warn_if_weak
+from pymc_dp.contributions.checks import Range, check_range, predictive_density
 from pymc_dp.driver.fit import number_of_draws, set_up_method
 from pymc_dp.driver.result import make_result, rehearse_result
 from pymc_dp.driver.run import Setup, build_wall, compile_method, run_releases
@@ -34,7 +34,7 @@ from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.methods.method import Compiled, Method, Stage, Staged, chain
 from pymc_dp.methods.options import require_shared_latents
 from pymc_dp.model import Records
-from pymc_dp.privacy.contribution import Batch, RowContribution
+from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.query import Query
 from pymc_dp.results.build import Outcome
@@ -173,10 +173,14 @@ def tune(
         best = _best_of(fits, compiled, selection.runs, random_seed)
         if booking is not None:
             booking()  # of processes forked from the search, the first alone returns a result
+    texts = [
+        json.dumps(dict(setting), default=lambda x: getattr(x, "__name__", type(x).__name__))
+        for setting in settings
+    ]
     outcome = best.outcome._replace(
         public=public,
         selection=replace(selection, chosen=best.setting),
-        selected=_selection_attrs(settings, best),
+        selected={"selected": texts[best.setting], "selected_from": json.dumps(texts)},
     )
     return make_result(fits[best.setting], best.states, outcome, counts[best.setting], best.rng)
 
@@ -212,7 +216,8 @@ def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Setup:
     """Prepare one setting, with its score; its plan has no releases yet."""
     method, n = keywords.pop("method"), keywords.pop("n")
     keywords["accountant"] = "rdp_dp_accounting"
-    fit, _ = set_up_method(model, method, n, **keywords)
+    terms, options = split_terms(keywords)
+    fit, _ = set_up_method(model, method, n, terms, **options)
     if any(spec.mechanism != GAUSSIAN for spec in fit.method.releases):
         raise ValueError(f"method={method!r} has no epsilon that is proved: tune cannot use it.")
     return fit._replace(method=with_score(fit.records, fit.method, limits))
@@ -254,11 +259,12 @@ def _densities(records: Records, limits: Range, backend: str) -> RowContribution
     """Contribute log mean p(record | z) over the draws z, clipped and centred."""
     # the centre is the same for all settings: taking it off changes no ranking
     densities = predictive_density(records, limits, backend)
-
-    def prepare(batch: Batch, points: np.ndarray) -> np.ndarray:
-        return densities(batch, points) - limits.centre
-
-    return RowContribution(1, DEFAULTS.draws, lambda scores, points: scores[:, None], prepare)
+    return RowContribution(
+        size=1,
+        width=DEFAULTS.draws,
+        rows=lambda scores, points: scores[:, None],
+        prepare=lambda batch, points: densities(batch, points) - limits.centre,
+    )
 
 
 def _query(records: Records, method: Method, state: Scored, rng: np.random.Generator) -> Query:
@@ -300,12 +306,3 @@ def _run(fits: Sequence[Setup], compiled: Sequence[Compiled], i: int, seed: int 
 def score_of(last: Staged) -> float | None:
     """Return the score of a fit's last state; none if the fit was interrupted."""
     return last.state.score if last.stage else None
-
-
-def _selection_attrs(settings: Sequence[Mapping[str, Any]], best: _Run) -> dict[str, str]:
-    """Say what was selected from what, for the result."""
-    texts = [
-        json.dumps(dict(setting), default=lambda x: getattr(x, "__name__", type(x).__name__))
-        for setting in settings
-    ]
-    return {"selected": texts[best.setting], "selected_from": json.dumps(texts)}

@@ -50,13 +50,6 @@ def test_mixed_releases_compose_exactly():
     assert plan.epsilon() == again.get_epsilon(1e-5)
 
 
-def test_fixed_batches_and_full_ones_mix_under_replace_one():
-    batches = release_from("score", "fixed_size", 0.02, 1.0, noise_multiplier=8.0, count=50)
-    terms = {"neighbours": "replace_one", "accountant": "rdp", "num_records": 5000}
-    both = plan_of(batches, MOMENTS, **terms).epsilon()
-    assert both > max(plan_of(batches, **terms).epsilon(), plan_of(MOMENTS, **terms).epsilon())
-
-
 def test_a_forgotten_release_would_show():
     assert plan_of(SCORE, CURVATURE).epsilon() > plan_of(SCORE).epsilon()
 
@@ -123,14 +116,6 @@ def test_the_event_states_noise_as_its_accountant_reads_it(accountant, stated):
     assert plan.accountant.event(plan).events[0].event.noise_multiplier == stated
 
 
-def test_fixed_size_event_holds_whole_records():
-    batches = release_from("score", "fixed_size", 0.02, 1.0, noise_multiplier=8.0, count=50)
-    terms = {"neighbours": "replace_one", "accountant": "rdp", "num_records": 3341}
-    plan = plan_of(batches, **terms)
-    event = plan.accountant.event(plan).events[0].event
-    assert (event.sample_size, event.source_dataset_size) == (67, 3341)
-
-
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
@@ -168,12 +153,6 @@ def test_a_release_out_of_range_is_refused(fields, sentence):
 def test_a_plan_out_of_range_is_refused(fields, sentence):
     with pytest.raises(ValueError, match=sentence):
         plan_of(SCORE, **fields)
-
-
-def test_fixed_size_needs_the_public_number_of_records():
-    batches = release_from("score", "fixed_size", 0.02, 1.0, noise_multiplier=8.0, count=50)
-    with pytest.raises(ValueError, match="needs num_records"):
-        plan_of(batches, neighbours="replace_one", accountant="rdp")
 
 
 def test_a_small_delta_is_refused_of_pld_wherever_it_is_asked():

@@ -37,7 +37,7 @@ CASES = {
 # methods' own updates, too
 KINDS = {
     "conjugate blocks": (vips_toys.poisson, "vips", {"clip_norm": 3.0}),
-    "a linear predictor": (vips_toys.logistic, "vips", {"form": "residual"}),
+    "a linear predictor": (vips_toys.logistic, "vips", {"form": "absolute"}),
     "a mixture": (vips_toys.mixture, "vips", {"noise_aware": False}),
     "sites of a linear predictor": (vips_toys.logistic, "dp_sep", {"form": "damped"}),
 }

@@ -7,6 +7,7 @@ import pymc as pm
 import xarray as xr
 
 import pymc_dp
+from tests import zoo
 
 ROWS = 6000
 TERMS = {"epsilon": 4.0, "delta": 1e-5}
@@ -38,9 +39,7 @@ def bent(data: dict[str, np.ndarray]) -> pm.Model:
 
 
 def coin(ones: int = 700, zeros: int = 300) -> pm.Model:
-    with pm.Model() as model:
-        pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], [zeros, ones]))
-    return model
+    return zoo.coin(np.repeat([0, 1], [zeros, ones]))
 
 
 @cache

@@ -11,6 +11,7 @@ import xarray as xr
 import pymc_dp
 from pymc_dp.checking.check import prior_draws, widths
 from pymc_dp.methods.method import Doubt, Kind
+from tests import zoo
 from tests.checking.models import QUIETLY, TERMS, bent, coin, columns, result
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
@@ -37,9 +38,7 @@ def starved():
     """Many latents, few records and a small budget."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 8))
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 1, shape=8)
-        pm.Normal("y", pm.Data("X", X) @ b, 1.0, observed=rng.normal(size=150))
+    model = zoo.line(X, rng.normal(size=150))
     idata = pymc_dp.fit(model=model, epsilon=0.2, delta=1e-5, **QUIETLY)
     return model, idata
 

@@ -102,6 +102,16 @@ def records_of(data: Data, rows: int) -> Iterator[Data]:
     loud = 10.0 ** rng.uniform(-3, 6, size=6)
     for scale in loud:
         yield {name: (values[:rows] * scale).astype(values.dtype) for name, values in data.items()}
+    # rows of predictors of any length and direction, and outcomes that are far off
+    for first in np.arange(60) % (ROWS - rows):
+        scale = rng.choice([-1.0, 1.0]) * 10.0 ** rng.uniform(-1, 2.5)
+        far = {"real": 1e3, "count": 1e3, "words": 1e3, "weight": 1e3}
+        for name in ("X", "pair"):
+            far[name] = scale * 10.0 ** rng.uniform(-0.5, 0.5, data[name].shape[1:])
+        yield {
+            name: (values[first : first + rows] * far.get(name, 1.0)).astype(values.dtype)
+            for name, values in data.items()
+        }
 
 
 def extreme(values: np.ndarray, rows: int, rng: np.random.Generator, every: bool) -> np.ndarray:

@@ -31,6 +31,7 @@ def draw_data(rows: int, seed: int) -> Data:
         "words": counts,
         "person_id": np.arange(rows) // 3,
         "weight": rng.uniform(0.2, 2.0, rows),
+        "bits": rng.integers(0, 2, size=(rows, 3)),
     }
 
 
@@ -75,6 +76,12 @@ def factors(data: Data) -> None:
     pm.Normal("pair", pt.dot(factor, loadings.T), 0.7, observed=data["pair"])
 
 
+def belief_net(data: Data) -> None:
+    loadings = pm.Normal("loadings", 0, 1, shape=(3, 1))
+    hidden = pm.Bernoulli("hidden", 0.4, shape=(len(data["bits"]), 1))
+    pm.Bernoulli("bits", logit_p=pt.dot(hidden, loadings.T), observed=data["bits"])
+
+
 def network(data: Data) -> None:
     inner = pm.Normal("inner", 0, 1, shape=(2, 3))
     outer = pm.Normal("outer", 0, 1, shape=3)
@@ -109,6 +116,7 @@ CLASSES: dict[str, Callable[[Data], None]] = {
         mixture,
         topics,
         factors,
+        belief_net,
         network,
         variance,
     )

@@ -11,7 +11,7 @@ import xarray as xr
 
 import pymc_dp
 from pymc_dp.checking import release
-from pymc_dp.contributions import replicates, set_predictors
+from pymc_dp.contributions import checks as contributed
 from pymc_dp.privacy import clipping
 from tests.conformance import checks
 from tests.conformance.model_classes import Data, draw_data, model_of
@@ -131,19 +131,19 @@ def test_one_release_is_booked_and_paid_for(asked, tmp_path):
 
 def test_a_bound_without_the_replicates_mean_is_rejected(results, monkeypatch):
     """The planted fault: the middle part of the vector is forgotten in the bound."""
-    make = replicates.RowContribution
+    make = contributed.RowContribution
 
     def longer(size, width, rows, **more):
         return make(size, width, lambda *at: 1.3 * rows(*at), **more)
 
-    monkeypatch.setattr(replicates, "RowContribution", longer)
+    monkeypatch.setattr(contributed, "RowContribution", longer)
     longest = longest_row(results["logistic"])
-    assert longest > replicates.CLIP_NORM
+    assert longest > contributed.REPLICATES_NORM
 
 
 def test_vectors_reach_their_bound_and_no_more(results):
     longest = longest_row(results["logistic"])
-    assert 0.99 * replicates.CLIP_NORM < longest <= replicates.CLIP_NORM * (1 + 1e-12)
+    assert 0.99 * contributed.REPLICATES_NORM < longest <= contributed.REPLICATES_NORM * (1 + 1e-12)
 
 
 def longest_row(idata: xr.DataTree) -> float:
@@ -178,7 +178,7 @@ def longest_part(idata: xr.DataTree, scale: float) -> float:
     basis = nodes.basis * np.append(1.0, np.full(nodes.basis.shape[1] - 1, scale))
     best = [basis[:, 1] > 0, np.ones(len(basis)), basis.sum(axis=1) > 0]
     drawn = np.array([[[outcome], [outcome]] for outcome in best], float).reshape(3, 2, -1, 1)
-    batch = {set_predictors.DRAWN: drawn}
+    batch = {contributed.WITH_SET: drawn}
     return float(contribution.norms(batch, nodes._replace(basis=basis)).max() / release.clip_norm)
 
 

@@ -10,8 +10,7 @@ from pymc_dp.driver import result
 from pymc_dp.ledger.file import Entry
 from pymc_dp.privacy import clipping
 from pymc_dp.privacy.noise import SecretRandom
-from pymc_dp.privacy.private_data import open_private
-from pymc_dp.privacy.units import units_of
+from pymc_dp.privacy.private_data import open_private, units_of
 from tests.conformance import checks, recording
 from tests.conformance.model_classes import draw_data, model_of
 from tests.conformance.recording import record

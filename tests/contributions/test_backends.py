@@ -19,7 +19,7 @@ IMPORTS = """
 import json, sys
 import numpy as np, pymc as pm, pymc_dp, pytensor.tensor as pt
 from pymc_dp.contributions.gradients import gradient
-from pymc_dp.contributions.padding import padded
+from pymc_dp.contributions.gradients import padded
 from pymc_dp.model import Column, separate
 from pymc_dp.compiling.compile import function
 from pymc_dp.privacy import norms

@@ -6,15 +6,18 @@ from functools import cache
 import numpy as np
 import pytest
 
-from pymc_dp.contributions import drawn_scores as module
-from pymc_dp.contributions import spans
-from pymc_dp.contributions.channels import record_channels
-from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.contributions import channels
+from pymc_dp.contributions import scores as module
+from pymc_dp.contributions.channels import (
+    orthogonal,
+    orthonormal,
+    record_channels,
+    scaled_pairs,
+    sum_of_products,
+)
 from pymc_dp.contributions.frontier import NoFrontierRuleError
-from pymc_dp.contributions.joint_vector import At, Dispersion
-from pymc_dp.contributions.score_scales import score_scales
-from pymc_dp.contributions.spans import orthogonal, orthonormal, scaled_pairs, sum_of_products
-from pymc_dp.contributions.whitened import whitened_scores
+from pymc_dp.contributions.scores import drawn_scores, score_scales
+from pymc_dp.contributions.whitened import At, Dispersion, whitened_scores
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.privacy.contribution import for_units, unit_sums, with_draws
 from pymc_dp.privacy.probe import FaultyContributionError, probe
@@ -66,7 +69,7 @@ def context(name, bounds=BOUNDS[0], diagonal=False):
     rng, d = np.random.default_rng(1), made(name)[0].size
     W = 1 + rng.random(d) if diagonal else np.eye(d) + rng.normal(0, 0.2, (d, d))
     point, direction = rng.normal(0, 0.3, d), rng.normal(size=d)
-    return At(point, W, *bounds, 0.7, direction=direction / np.linalg.norm(direction))
+    return At(point, W, *bounds, direction=direction / np.linalg.norm(direction))
 
 
 def batch_of(name, at, drawn=lambda contribution: contribution):
@@ -109,7 +112,7 @@ def test_vectors_and_norms_are_those_of_formed_scores(name):
 def test_a_weight_that_is_not_finite_shows_whatever_other_records_are():
     weights = np.array([[[np.inf]], [[1.0]]])
     with np.errstate(invalid="ignore"):  # as inside the wall
-        alone, beside = (spans.coordinates(np.array([[[0.0, x]]]), weights) for x in (0.0, 1.0))
+        alone, beside = (channels.coordinates(np.array([[[0.0, x]]]), weights) for x in (0.0, 1.0))
     assert np.isnan(alone[0]).all()
     assert np.isnan(beside[0]).all()
 
@@ -209,7 +212,7 @@ def test_norms_in_coordinates_that_are_not_orthonormal_are_seen(fault, monkeypat
     contribution, at = whitened_scores(factored), context("hierarchical", BOUNDS[1])
     with np.errstate(all="ignore"):
         probe(contribution, spec, at)
-        monkeypatch.setattr(spans, "orthonormal", fault)
+        monkeypatch.setattr(channels, "orthonormal", fault)
         with pytest.raises(FaultyContributionError):
             probe(contribution, spec, at)
 

@@ -14,8 +14,12 @@ from hypothesis.extra.numpy import arrays
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions import gradients
 from pymc_dp.contributions.frontier import NoFrontierRuleError, cut_frontier
-from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
-from pymc_dp.contributions.padding import SMALLEST_BATCH, padded
+from pymc_dp.contributions.gradients import (
+    SMALLEST_BATCH,
+    gradient,
+    padded,
+    plain_gradient,
+)
 from pymc_dp.model import separate
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.norms import graph_norms, row_norms
@@ -188,7 +192,7 @@ def test_the_papers_own_form_has_a_half_for_each_parameter(draws):
     rows = np.concatenate(rows, axis=1)
     contribution = plain_gradient(records, "python", draws)
     assert contribution.size == rows.shape[1]
-    check(contribution, columns, Directions(z, slopes), rows)
+    check(contribution, columns, (z, slopes), rows)
 
 
 def test_padding_changes_shapes_and_nothing_else():

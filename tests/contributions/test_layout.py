@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pymc_dp.contributions import layout as layout_module
+from pymc_dp.contributions import layout
 from pymc_dp.contributions.layout import Layout, Part
 
 LENGTHS = st.integers(0, 3)
@@ -112,7 +112,7 @@ def test_layouts_are_equal_where_their_parts_are():
 
 def test_a_triangle_without_its_root_of_two_is_caught(monkeypatch):
     plain = lambda m: m[..., *np.triu_indices(m.shape[-1])]  # noqa: E731
-    monkeypatch.setattr(layout_module, "svec", plain)
+    monkeypatch.setattr(layout, "svec", plain)
     with pytest.raises(AssertionError):
         check_norms(SYMMETRIC.with_scales(noise=1.0), 0)
 

@@ -9,11 +9,9 @@ import pytest
 from scipy.optimize import approx_fprime
 from scipy.special import gammaln, log_expit, logsumexp
 
-from pymc_dp.contributions.drawn_scores import DRAWS, drawn_scores
 from pymc_dp.contributions.gradients import each_gradient
-from pymc_dp.contributions.local_latents import rule, size_of_locals
-from pymc_dp.contributions.modes import Density, find_modes
-from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
+from pymc_dp.contributions.local_latents import Density, find_modes, rule, size_of_locals
+from pymc_dp.contributions.scores import DRAWS, UNDRAWN, compile_draws, drawn_name, drawn_scores
 from pymc_dp.model import separate
 from pymc_dp.model.columns import read_units
 from pymc_dp.privacy.contribution import OWNER

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.gaussian import hamiltonian
+from pymc_dp.engine import sampler
 from pymc_dp.methods.registry import METHODS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -47,8 +47,8 @@ def test_there_are_pages():
 def test_its_code_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # whether its code runs does not depend on how well chains have mixed
-    brief = hamiltonian.DEFAULTS._replace(warm_up=(2,), lengths=(1,))
-    monkeypatch.setattr(hamiltonian, "DEFAULTS", brief)
+    monkeypatch.setattr(sampler, "WARM_UP", (2,))
+    monkeypatch.setattr(sampler, "LENGTHS", (1,))
     names = {}
     with mock.patch.dict(METHODS):  # a page may add one
         for source in EXAMPLE.findall(page.read_text()):

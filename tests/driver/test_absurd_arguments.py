@@ -7,12 +7,12 @@ import re
 from decimal import Decimal
 
 import numpy as np
-import pymc as pm
 import pytest
 
 import pymc_dp
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.privacy.wall import PrivacyWall
+from tests import zoo
 
 HUGE = {"integer": 10**400, "negative": -(10**400)}
 NO_NUMBERS = {
@@ -29,8 +29,8 @@ MANY = {"billion": 10**9, "more than a word": 2**64}
 
 NUMBERS = {
     "dp_advi": ["epsilon", "delta", "noise_multiplier", "clip_norm", "sample_rate"],
-    "vips": ["clip_norm", "sample_rate", "feature_bound", "tau0", "kappa"],
-    "dp_sep": ["clip_norm", "sample_rate", "feature_bound", "step"],
+    "vips": ["clip_norm", "sample_rate", "tau0", "kappa"],
+    "dp_sep": ["clip_norm", "sample_rate", "step"],
     "dp_sgld": ["clip_norm", "sample_rate", "step"],
     "dp_ops": ["loglik_bound"],
 }
@@ -54,15 +54,7 @@ ABSURD = [
 
 @pytest.fixture(scope="module")
 def model():
-    with pm.Model() as model:
-        b = pm.Normal("b", shape=2)
-        pm.Normal(
-            "y",
-            pm.Data("X", np.random.default_rng(0).normal(size=(24, 2))) @ b,
-            1.0,
-            observed=np.arange(24.0),
-        )
-    return model
+    return zoo.line(np.random.default_rng(0).normal(size=(24, 2)), np.arange(24.0))
 
 
 @pytest.fixture(autouse=True)

@@ -1,21 +1,19 @@
 """Which backend a fit runs on."""
 
 import numpy as np
-import pymc as pm
 import pytest
 
 import pymc_dp
 from pymc_dp.compiling import compile
 from pymc_dp.driver import run as driver
 from pymc_dp.driver.fit import set_up
+from tests import zoo
 
 BUDGET = {"epsilon": 1, "delta": 1e-5}
 
 
 def coin(rows):
-    with pm.Model() as model:
-        pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.resize([0, 1, 1], rows))
-    return model
+    return zoo.coin(np.resize([0, 1, 1], rows))
 
 
 STEPS = {"sample_rate": 0.5, "clip_norm": 1.0, "epsilon": np.inf, "delta": 1e-5}

@@ -10,18 +10,9 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import separate
 
 rng = np.random.default_rng(5)
-# PyTensor tries whether a number is one of single precision
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
 X, Y = rng.normal(size=(2, 50))
 
 BAD = {
-    "a huge sd": (lambda: pm.Normal("a", 0, 1e300), "`a` reads a number whose square"),
-    "a tiny sd": (lambda: pm.Normal("a", 0, 1e-300), "`a` reads a number whose square"),
-    "a huge mean": (lambda: pm.Normal("a", 1e300, 1), "`a` reads a number whose square"),
-    "huge means": (lambda: pm.Normal("a", [1e300, 2e300, 5], 1).sum(), "reads a number whose"),
-    "wide bounds": (lambda: pm.Uniform("a", -1e308, 1e308), "`a` reads a number whose square"),
-    "a huge scale": (lambda: pm.HalfCauchy("a", 1e200), "`a` reads a number whose square"),
-    "a scale of a scale": (lambda: pm.Normal("a", 0, 1e300 * pm.HalfNormal("s")), "`a` reads"),
     "a negative sd": (lambda: pm.Normal("a", 0, -1.0), "`a` has no finite density"),
     "no number": (lambda: pm.Normal("a", 0, np.nan), "`a` has no finite density"),
     "an infinite sd": (lambda: pm.Normal("a", 0, np.inf), "`a` has no finite density"),
@@ -63,8 +54,6 @@ def test_a_start_that_is_no_number_is_refused_with_a_sentence(start):
         lambda: pm.Normal("a", 0, 1e20),
         lambda: pm.Normal("a", [0.0, 1e-20, 5], 1).sum(),
         lambda: pm.Normal("a", 0, 1, initval=30.0),
-        lambda: pm.Normal("a", 0, pm.HalfNormal("s") + np.finfo(float).tiny),
-        lambda: pm.Normal("a", 0, pm.math.maximum(pm.HalfNormal("s"), 1e-300), shape=2).sum(),
     ],
 )
 def test_a_wide_prior_is_not(prior):

@@ -7,19 +7,19 @@ import sqlite3
 from contextlib import closing
 
 import numpy as np
-import pymc as pm
 import pytest
 
 import pymc_dp
 from pymc_dp import ReleaseError
 from pymc_dp.driver import run
-from pymc_dp.driver.run import Checkpoint, Kept
+from pymc_dp.driver.run import Checkpoint
 from pymc_dp.errors import UnreadableError
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.ledger import Booking
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
+from tests import zoo
 from tests.ledger.test_hostile import fail_at
 
 N, SECRET = 60, 98765.4321
@@ -33,10 +33,7 @@ class CrashError(BaseException):
 
 def model_of(scale=1.0):
     rng = np.random.default_rng(0)
-    with pm.Model() as model:
-        x = pm.Data("x", rng.normal(size=(N, 2)))
-        pm.Normal("y", x @ pm.Normal("b", 0, scale, shape=2), 1.0, observed=np.full(N, SECRET))
-    return model
+    return zoo.line(rng.normal(size=(N, 2)), np.full(N, SECRET), prior_sd=scale, x="x")
 
 
 @pytest.fixture(scope="module")
@@ -442,7 +439,7 @@ def test_a_large_release_is_not_on_the_disk_before_it_is_booked(tmp_path, monkey
     file._book = lambda release: seen.append(path.stat().st_size)
     if spills:
         allow_spilling(monkeypatch)
-    file.keep(0, Kept("score", Noisy(value, 1.0, 1.0)), rng)
+    file.keep(0, "score", Noisy(value, 1.0, 1.0), rng)
     assert (seen[0] > size) == spills
     assert path.stat().st_size > 8 * size
 

@@ -1,7 +1,6 @@
 """`pm.fit` learns the private methods and stays itself for everything else."""
 
 import inspect
-import subprocess
 import sys
 from unittest import mock
 
@@ -17,7 +16,7 @@ from pymc.stats import log_density
 
 import pymc_dp
 from pymc_dp.driver import doors
-from pymc_dp.methods.gaussian.schedule import ROUNDS
+from pymc_dp.engine.constants import CONSTANTS
 from tests.checking.models import coin
 
 PRIVATE = {"noise_multiplier": 2.0, "delta": 1e-5, "draws": 2, "progressbar": False}
@@ -40,31 +39,12 @@ def releases(idata):
 
 
 @pytest.mark.parametrize("function", doors.WRAPPERS)
-def test_a_function_is_wrapped_once_and_stays_the_same_object(function):
-    assert inspect.getmodule(function).__dict__[function.__name__] is function
-    assert not hasattr(function.__wrapped__, "__wrapped__")
-    assert function.__wrapped__.__module__ == function.__module__
-
-
-BOUND_BEFORE = """
-from pymc import Model, Normal, fit, sample_posterior_predictive
-import warnings, numpy, pymc_dp
-with Model() as model:
-    Normal("y", Normal("a"), 1.0, observed=numpy.linspace(-1, 1, 30))
-    idata = fit(8, "dp_advi", noise_multiplier=4.0, delta=1e-5, draws=2, progressbar=False)
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        mode = {"mode": "FAST_COMPILE"}
-        sample_posterior_predictive(trace=idata, compile_kwargs=mode, progressbar=False)
-print([each.category.__name__ for each in found], idata["privacy"].attrs["method"])
-"""
-
-
-def test_functions_that_were_imported_before_the_package_are_wrapped():
-    # a process of its own, in which pymc_dp comes last
-    command = [sys.executable, "-W", "ignore", "-c", BOUND_BEFORE]
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "['PrivacyWarning'] dp_advi" in found
+def test_a_function_is_wrapped_once_in_every_module_of_pymc(function):
+    modules = [m for name, m in sys.modules.items() if name.partition(".")[0] == "pymc"]
+    values = [x for module in modules for x in vars(module).values() if callable(x)]
+    assert not any(value is function for value in values)
+    [wrapped] = {x for x in values if getattr(x, "__wrapped__", None) is function}
+    assert wrapped.__module__ == function.__module__
 
 
 def test_signature_and_documentation_are_pymcs():
@@ -82,7 +62,7 @@ def test_the_number_of_releases_is_the_callers_wherever_it_is_given(model):
 
 def test_pymcs_ten_thousand_is_no_default_of_a_private_method(model):
     with model:
-        assert releases(pm.fit(method="dp_advi", **PRIVATE)) == ROUNDS + 1
+        assert releases(pm.fit(method="dp_advi", **PRIVATE)) == CONSTANTS.rounds + 1
         with mock.patch.object(doors, "private_fit") as private_fit:
             pm.fit(10_000, method="dp_advi", **PRIVATE)
     assert private_fit.call_args.kwargs["n"] == 10_000

@@ -7,6 +7,7 @@ import xarray as xr
 
 import pymc_dp
 from pymc_dp.methods.registry import METHODS
+from tests import zoo
 
 X = np.random.default_rng(0).normal(size=(20, 2))
 GOOD = {"n": 6, "epsilon": 1.0, "delta": 1e-5, "progressbar": False, "backend": "python"}
@@ -14,10 +15,7 @@ GOOD = {"n": 6, "epsilon": 1.0, "delta": 1e-5, "progressbar": False, "backend": 
 
 @pytest.fixture(scope="module")
 def model():
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 1, shape=2)
-        pm.Bernoulli("y", logit_p=pm.Data("X", X) @ b, observed=[0, 1] * 10)
-    return model
+    return zoo.odds(X, [0, 1] * 10)
 
 
 SLIPS = [

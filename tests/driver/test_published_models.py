@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp
+from tests import zoo
 
 N = 60
 RNG = np.random.default_rng(1)
@@ -65,8 +66,7 @@ def gaussian_process_centred_by_the_data():
     ],
 )
 def test_a_model_that_cannot_be_fitted_as_published_says_how_to_write_it(build, way_out):
-    with pm.Model() as model:
-        build()
+    model = zoo.build(build)
     with pytest.raises(pymc_dp.NotSeparableError, match=way_out):
         pymc_dp.explain(model)
 

@@ -15,7 +15,7 @@ import yaml
 
 import pymc_dp
 from pymc_dp.auditing.audit import Audit
-from pymc_dp.filing.record import DECLARED
+from pymc_dp.filing import DECLARED
 from pymc_dp.testing import deterministic_noise
 from tests.filing.registry_schema import schema
 
@@ -170,9 +170,11 @@ def test_a_saved_result_has_the_same_record_and_a_units_name_is_text(idata, fold
 def test_text_says_by_which_proof_and_what_is_left(idata, ledger, folder):
     text = filed(idata, folder, "a.md", ledger=ledger, declare=STATED)
     for part in (
-        *("Guarantee: (1, 1e-05)", "Randomness: ChaCha20", "Proofs: gaussian_sum, batches"),
-        *("Attack success: advantage at most", "Attackers see all", "Trusted: the curator"),
+        *("- Epsilon: 1 at delta 1e-05", "exact; ChaCha20", "Proofs: gaussian_sum, batches"),
+        *("- Attack success: advantage at most", "Attackers see all", "Trusted: the curator"),
         *("Ledger of 'survey of 2025'", f"at least {ledger.left.epsilon:.4g} for a fit"),
+        *("- Released: posterior, noise_sd, fit, fit_stats", "- By: dp_advi, "),
+        f"- Left in the ledger: at least {ledger.left.epsilon:.3g} of 3 at delta 1e-05",
         "Declared, and not checked: justification: stated",
     ):
         assert part in text
@@ -180,7 +182,9 @@ def test_text_says_by_which_proof_and_what_is_left(idata, ledger, folder):
 
 def test_the_text_without_a_path_is_that_of_the_result_alone(idata, folder):
     text = pymc_dp.privacy_report(idata)
-    assert filed(idata, folder, "a.txt").startswith(f"# Privacy report\n\n{text}\n\n")
+    label, report, _ = filed(idata, folder, "a.txt").partition(text)
+    assert report
+    assert "- Left in the ledger: no ledger was given" in label
     assert "Proofs:" not in text
 
 
@@ -273,7 +277,7 @@ def test_a_result_without_a_guarantee_fails_and_is_not_registered(make, tmp_path
     record = json.loads(filed(result, tmp_path, "a.json"))["proved"]
     assert record["guarantee"]["epsilon"] is None
     assert record["attack_success"] is None
-    assert "Attack success" not in filed(result, tmp_path, "a.md")
+    assert "- Attack success: no bound" in filed(result, tmp_path, "a.md")
     with pytest.raises(ValueError, match="no guarantee to register: none"):
         pymc_dp.privacy_report(result, tmp_path / "a.yaml")
     assert not (tmp_path / "a.yaml").exists()

@@ -19,7 +19,7 @@ from pymc_dp.accounting.plan import Neighbours, Plan, Release, ReleaseSpec, with
 from pymc_dp.driver.explain import epsilon
 from pymc_dp.methods.method import with_shares
 from pymc_dp.results.build import plan_from_json
-from pymc_dp.sampling.samplers import SAMPLERS, FixedSize, Full, Poisson, Sampler
+from pymc_dp.sampling.samplers import SAMPLERS, Full, Poisson
 from tests.plans import batch_of, plan_from, release_from
 
 
@@ -76,14 +76,6 @@ def test_renyi_accountants_claim_no_less_than_the_densities_show(q, sigma, accou
     assert claimed(q, sigma, accountant=accountant) >= exact_epsilon(q, sigma, "add_remove")
 
 
-@pytest.mark.parametrize("accountant", ["rdp", "rdp_dp_accounting"])
-@pytest.mark.parametrize(("q", "sigma"), ONE_RELEASE)
-def test_fixed_size_claims_no_less_than_one_pair_of_neighbours_shows(q, sigma, accountant):
-    # All other records contribute nothing; one is at +1, or at -1, in a share q of the batches.
-    terms = {"sampling": "fixed_size", "accountant": accountant, "num_records": 1000}
-    assert claimed(q, sigma, "replace_one", **terms) >= exact_epsilon(q, sigma, "replace_one")
-
-
 @pytest.mark.parametrize("sigma", [0.9, 3.0])
 def test_full_batch_costs_what_its_densities_show(sigma):
     def excess(eps, mu=1 / sigma):
@@ -100,9 +92,9 @@ def test_replace_one_without_doubling_is_caught(q, sigma):
 
 
 def test_replace_one_without_doubling_is_caught_in_renyi_accountants():
-    terms = {"sampling": "fixed_size", "accountant": "rdp", "num_records": 1000}
-    doubled = claimed(0.1, 4.0, "replace_one", **terms)
-    undoubled = claimed(0.1, 8.0, "replace_one", **terms)  # as if sensitivity were the clip norm
+    terms = {"sampling": "full", "accountant": "rdp"}
+    doubled = claimed(1.0, 4.0, "replace_one", **terms)
+    undoubled = claimed(1.0, 8.0, "replace_one", **terms)  # as if sensitivity were the clip norm
     assert undoubled < 0.6 * doubled
 
 
@@ -148,60 +140,51 @@ def likely(sampler, event_of=event_of_batch, number=400, steps=400):
     """Whether batches look like those of the sampler's event: their sizes, and their spread."""
     rng = np.random.default_rng(1)
     sizes = np.array([len(batch_of(sampler, rng, number)) for _ in range(steps)])
-    event = event_of(sampler, dp.GaussianDpEvent(1.0), number)
+    event = event_of(sampler, dp.GaussianDpEvent(1.0))
     if isinstance(event, dp.PoissonSampledDpEvent):
         mean = number * event.sampling_probability
         variance = mean * (1 - event.sampling_probability)
         close = abs(sizes.mean() - mean) < 5 * (variance / steps) ** 0.5
         return close and 0.6 < sizes.var() / variance < 1.6
-    fixed = getattr(event, "sample_size", number)
-    return (sizes == fixed).all()
+    return (sizes == number).all()
 
 
-@pytest.mark.parametrize(
-    "sampler", [Poisson(0.1), Poisson(0.9), Poisson(1.0), FixedSize(0.1), FixedSize(1.0), Full()]
-)
+@pytest.mark.parametrize("sampler", [Poisson(0.1), Poisson(0.9), Poisson(1.0), Full()])
 def test_a_sampler_says_the_event_of_what_it_draws(sampler):
     assert likely(sampler)
     gaussian = dp.GaussianDpEvent(1.0)
-    assert (event_of_batch(sampler, gaussian, 400) == gaussian) == (
-        sampler.effective_rate(400) == 1
-    )
+    assert (event_of_batch(sampler, gaussian) == gaussian) == (sampler.rate == 1)
 
 
 class DrawsMore(Poisson):
-    def _size(self, rng, number):
-        return int(rng.binomial(number, 1.1 * self.rate))
+    def sizes(self, rng, numbers):
+        return rng.binomial(numbers, 1.1 * self.rate)
 
 
-class DrawsAtLeastOne(Poisson):
-    def _size(self, rng, number):
-        return max(super()._size(rng, number), round(self.rate * number))
+class DrawsAtLeastItsShare(Poisson):
+    def sizes(self, rng, numbers):
+        return np.maximum(super().sizes(rng, numbers), np.round(self.rate * np.array(numbers)))
 
 
-class DrawsLikeNone(FixedSize):
-    pass
+class DrawsItsShare(Poisson):
+    def sizes(self, rng, numbers):
+        return np.round(self.rate * np.array(numbers)).astype(int)
 
 
 class DrawsAllLikeNone(Full):
     pass
 
 
-def poisson_event(sampler, release, num_records):
+def poisson_event(sampler, release):
     return dp.PoissonSampledDpEvent(0.1, release)
-
-
-def event_of_one_row(sampler, release, num_records):
-    return dp.SampledWithoutReplacementDpEvent(num_records, 1, release)
 
 
 @pytest.mark.parametrize(
     ("sampler", "event_of"),
     [
         (DrawsMore(0.1), event_of_batch),
-        (DrawsAtLeastOne(0.1), event_of_batch),
-        (FixedSize(0.1), poisson_event),
-        (FixedSize(0.1), event_of_one_row),
+        (DrawsAtLeastItsShare(0.1), event_of_batch),
+        (DrawsItsShare(0.1), poisson_event),
         (Full(), poisson_event),
     ],
 )
@@ -210,16 +193,15 @@ def test_a_sampler_that_says_another_event_is_caught(sampler, event_of):
 
 
 def test_a_sampler_of_no_known_kind_has_no_event():
-    class Some(Sampler):
-        def _size(self, rng, number):
-            return number
+    class Some:
+        rate = 0.5
 
     with pytest.raises(ValueError, match="No event is known for batches drawn by Some"):
-        event_of_batch(Some(0.5), dp.GaussianDpEvent(1.0), 400)
+        event_of_batch(Some(), dp.GaussianDpEvent(1.0))
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
-@pytest.mark.parametrize("faulty", [DrawsMore(0.1), DrawsLikeNone(0.1), DrawsAllLikeNone()])
+@pytest.mark.parametrize("faulty", [DrawsMore(0.1), DrawsItsShare(0.1), DrawsAllLikeNone()])
 @pytest.mark.parametrize("accountant", ACCOUNTANTS.values())
 def test_no_accountant_takes_a_sampler_that_it_does_not_know(accountant, faulty, neighbours):
     with pytest.raises(ValueError, match="No proof covers"):
@@ -233,9 +215,6 @@ PROVED = {
     ("poisson", "add_remove"): EVERY,
     ("poisson", "zero_out"): EVERY,
     ("poisson", "replace_one"): {"pld"},
-    ("fixed_size", "add_remove"): set(),
-    ("fixed_size", "zero_out"): set(),
-    ("fixed_size", "replace_one"): {"rdp", "rdp_dp_accounting"},
     ("full", "add_remove"): EVERY,
     ("full", "zero_out"): EVERY,
     ("full", "replace_one"): EVERY,

@@ -18,6 +18,7 @@ from pymc_dp.model import Column
 from pymc_dp.privacy.contribution import FactoredContribution, RowContribution
 from pymc_dp.privacy.noise import FLOATING_SUM_MARGIN
 from pymc_dp.privacy.query import Query
+from tests import zoo
 from tests.guarantees.toys import before_noise, vectors, wall_of
 from tests.zoo import separated
 
@@ -26,9 +27,7 @@ BAD = [np.nan, np.inf, -np.inf, 1e300]
 
 
 def normal(x, y):
-    with pm.Model() as model:
-        b = pm.Normal("b", shape=2)
-        pm.Normal("y", pm.Data("x", x) @ b, 1.0, observed=y)
+    model = zoo.line(x, y, x="x")
     records, columns = separated(model)
     return gradient(records, "python"), columns
 

@@ -1,4 +1,4 @@
-"""An operation is proved if its class made it so, of plain settings: what was changed is refused.
+"""An operation is proved by its exact class, and by plain settings: another one is refused.
 
 Guard 6 of the tests of a guarantee. Soundness, rule 40: proofs go by exact type, and by what the
 attributes may be.
@@ -10,17 +10,14 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import Mode, predefined_modes
+from pytensor.compile.mode import Mode
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.scalar.basic import Abs, Exp, same_out, upgrade_to_float
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.special import Softmax, XLogY
-from pytensor.tensor.type import TensorType
-from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_dp.compiling import same_graph
+from pymc_dp.compiling import compile as compiling
 from pymc_dp.compiling.compile import function
 from pymc_dp.driver.fit import set_up
 from pymc_dp.errors import NotSeparableError
@@ -47,16 +44,9 @@ def exponential(**attributes):
     return Elemwise(changed(Exp(upgrade_to_float, name="exp"), **attributes))
 
 
-def made(op, x, **attributes):
-    """Apply an operation that builds its graph, then change it."""
-    variable = op(x)
-    changed(variable.owner.op, **attributes)
-    return variable
-
-
-def mixing_graph():
+def with_a_gradient():
     v = pt.dmatrix()
-    return OpFromGraph([v], [v - v.mean(axis=0)]).fgraph
+    return OpFromGraph([v], [2 * v], pullback=OpFromGraph([v, v.type(), v.type()], [v * Y.mean()]))
 
 
 class Mixing(XLogY):
@@ -79,106 +69,22 @@ class WithAFunction(Elemwise):
     nfunc_spec = ("numpy.unwrap", 1, 1)
 
 
-class EqualToAny(type(Elemwise)):
-    def __eq__(cls, other):
-        return True
-
-    def __hash__(cls):
-        return hash(Elemwise)
-
-
-class Passing(Elemwise, metaclass=EqualToAny):
-    """A class that any list holds, if it is asked."""
-
-
-class EqualToNumbers(type(int)):
-    def __eq__(cls, other):
-        return True
-
-    def __hash__(cls):
-        return hash(int)
-
-
-class Number(int, metaclass=EqualToNumbers):
-    """It may hold anything, and be another number whenever it is asked."""
-
-
-class Array(np.ndarray):
-    """It may answer each operation of NumPy as it likes."""
-
-    def __getitem__(self, places):
-        return super().__getitem__(places) + np.asarray(self).sum()
-
-
-class Centring(TensorVariable):
-    """What is added, multiplied or summed is centred first."""
-
-    def sum(self, *args, **settings):
-        return (self - self.mean()).sum(*args, **settings)
-
-
-class CentringType(TensorType):
-    variable_type = Centring
-
-
-def of_its_own_class(x):
-    v = x + 1.0
-    v.__class__ = Centring
-    return v
-
-
-def with_notes(x):
-    v = x + 1.0
-    v.sum = lambda **settings: pt.zeros(())
-    return v
-
-
-def of_a_changed_type(x):
-    kind = changed(TensorType("float64", (None, 2)), broadcastable=(True, True))
-    return x + kind()
-
-
 # each takes an array of two columns and returns one
 CHANGED = {
     "a function's name": lambda x: absolute(nfunc_spec=("numpy.unwrap", 1, 1))(x),
-    "a function's name in a scalar": lambda x: exponential(nfunc_spec=("numpy.sort", 1, 1))(x),
     "a function's name in a class": lambda x: WithAFunction(Abs(same_out))(x),
-    "a class that calls itself another": lambda x: Passing(Exp(upgrade_to_float))(x),
-    "an array of a class of one's own": lambda x: (
-        x * TensorConstant(TensorType("float64", (2,)), np.ones(2).view(Array))
-    ),
     "a function's name in a block": lambda x: Blockwise(
         absolute(), signature="(n)->(n)", gufunc_spec=("numpy.sort_complex", 1, 1)
     )(x),
-    "a function's name in a block's core": lambda x: Blockwise(
-        changed(absolute(), gufunc_spec=("numpy.unwrap", 1, 1)), signature="(n)->(n)"
-    )(x),
-    "a function that was looked up": lambda x: changed(absolute(), nfunc=np.unwrap)(x),
     "a subclass with another graph": lambda x: Mixing()(pt.ones_like(x), x),
     "a subclass with another graph and settings": lambda x: MixingSoftmax(axis=(1,))(x),
     "a subclass with nothing": lambda x: Bare()(pt.ones_like(x), x),
-    "another graph": lambda x: made(Softmax(axis=(1,)), x, fgraph=mixing_graph()),
-    "another graph, made again": lambda x: made(
-        Softmax(axis=(1,)), x, _init_kwargs={"fgraph": mixing_graph()}
-    ),
-    "another axis": lambda x: changed(Softmax(axis=(0,))(x).owner.op, axis=(1,))(x),
-    "other axes": lambda x: changed(
-        DimShuffle(input_ndim=2, new_order=(0, 1)), _transposition=(1, 0)
-    )(x),
-    "a number that calls itself another": lambda x: made(CumOp(axis=0), x, axis=Number(0)),
-    "no settings": lambda x: changed(CumOp(axis=0), __props__=())(x),
+    "a gradient of its own": lambda x: with_a_gradient()(x),
     "a method": lambda x: changed(absolute(), perform=lambda *given: None)(x),
     "a method of a scalar": lambda x: exponential(impl=lambda v: v)(x),
     "an array": lambda x: changed(absolute(), held=Y)(x),
     "a function": lambda x: exponential(output_types_preference=lambda kind: [kind])(x),
     "writing over its input": lambda x: absolute(inplace_pattern={0: 0})(x),
-    "writing over its input, denied": lambda x: changed(
-        absolute(inplace_pattern={0: 0}), destroy_map={}
-    )(x),
-    "a class of variables": of_its_own_class,
-    "a method of a variable": with_notes,
-    "a class of types": lambda x: x + CentringType("float64", (None, 2))(),
-    "a promise of a type": of_a_changed_type,
 }
 
 
@@ -221,7 +127,7 @@ def test_an_operation_or_a_variable_that_was_changed_is_no_proof(change):
     assert graphs.unproved_in([change(x)])
 
 
-READ = ["a function's name", "a subclass with another graph", "other axes"]
+READ = ["a function's name", "a subclass with another graph"]
 
 
 @pytest.mark.parametrize("what", READ)
@@ -233,21 +139,14 @@ def test_a_likelihood_that_reads_it_is_refused_whatever_is_declared(what):
         separate(regression(CHANGED[what]), public=[name])
 
 
-MODES = {"a mode": REWRITING, "a mode by its name": "of records"}
-
-
 @pytest.mark.filterwarnings("ignore:The `mode` argument:FutureWarning")
-@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
-def test_a_loop_with_a_compiler_of_its_own_is_refused(mode, monkeypatch):
-    monkeypatch.setitem(predefined_modes, "of records", REWRITING)
-    with pytest.raises(NotSeparableError, match="`p` is computed by the operation `changed Scan`"):
-        separate(regression(of_latent=scanned(mode=mode)))
-
-
-def test_a_loop_as_it_is_is_accepted_and_one_with_a_profile_is_not():
+def test_a_loop_with_a_compiler_of_its_own_is_refused():
     separate(regression(of_latent=scanned()))
-    with pytest.raises(NotSeparableError, match="changed Scan"):
-        separate(regression(of_latent=scanned(profile="mine")))
+    with pytest.raises(NotSeparableError, match="`p` is computed by the operation `changed Scan`"):
+        separate(regression(of_latent=scanned(mode=REWRITING)))
+    for settings in ({"mode": "FAST_COMPILE"}, {"profile": True}):
+        with pytest.raises(NotSeparableError, match="Scan"):
+            separate(regression(of_latent=scanned(**settings)))
 
 
 def test_no_rule_of_axes_holds_for_a_class_that_inherits_it():
@@ -269,6 +168,13 @@ def test_a_class_of_ones_own_may_run_record_by_record_but_by_no_function_of_all(
         list(needs(Elemwise(Own(same_out))(x).owner, 0, 0))
 
 
+class Array(np.ndarray):
+    """It may answer each operation of NumPy as it likes."""
+
+    def __getitem__(self, places):
+        return super().__getitem__(places) + np.asarray(self).sum()
+
+
 def test_records_are_read_as_numpy_reads_them_whatever_the_class_of_their_array():
     for data in (None, {"X": X.view(Array), "y": Y.view(Array)}):
         with pm.Model() as model:
@@ -288,34 +194,17 @@ def test_what_is_compiled_is_as_it_was():
         assert not graphs.unproved_in([graph])
 
 
-def test_what_an_evaluated_variable_keeps_is_forgotten():
-    x = pt.constant(2.0) + 1.0
-    x.eval()
-    assert not graphs.unproved_in([x])
-    assert "_fn_cache" not in vars(x)
-
-
-def test_operations_that_share_an_inner_variable_are_proved_in_any_order():
-    def rows():
-        return pt.tensor(dtype="float64", shape=(None, 2))  # each has a type of its own
-
-    again = pt.special.softmax(rows(), axis=-1).owner.op(rows())
-    pt.special.softmax(rows(), axis=-1)  # gives the variable inside of both its own type
-    assert not graphs.unproved_in([again])
-
-
 @pytest.fixture
 def nothing_kept(monkeypatch):
-    monkeypatch.setattr(same_graph, "_kept", same_graph.Kept())
+    monkeypatch.setattr(compiling, "_kept", compiling.Kept())
 
 
 def key_of(op):
     x = pt.vector("x")
-    return same_graph.graph_key([x], [op(x)])
+    return compiling.graph_key([x], [op(x)])
 
 
 DIFFERENT = {
-    "a name": (absolute(name="one"), absolute(name="other")),
     "a setting": (pt.special.Softmax(axis=(0,)), pt.special.LogSoftmax(axis=(0,))),
     "a number in a graph": tuple(
         OpFromGraph([v], [v * number]) for v in [pt.vector()] for number in (2.0, 3.0)
@@ -324,7 +213,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("pair", DIFFERENT.values(), ids=DIFFERENT)
-def test_the_key_of_a_graph_holds_all_that_its_operations_hold(pair):
+def test_the_key_of_a_graph_holds_its_operations(pair):
     first, other = map(key_of, pair)
     assert None not in (first, other)
     assert first == key_of(pair[0])
@@ -338,21 +227,10 @@ def test_a_changed_operation_is_given_to_no_other_graph(nothing_kept):
     np.testing.assert_array_equal(result, 2 * values)
 
 
-def without_attributes(thing):
-    return True
-
-
-FAULTS = {
-    "no look at what a class makes": (graphs, "is_as_made", without_attributes, "other axes"),
-    "no look at variables": (graphs, "is_known", without_attributes, "a class of variables"),
-    "no look at settings": (graphs, "FOREIGN", {"broadcastable"}, "a function's name"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_planted_faults_let_a_change_pass(fault, monkeypatch):
-    module, name, faulty, what = fault
-    monkeypatch.setattr(module, name, faulty)
+@pytest.mark.parametrize("what", ["a function's name", "a function's name in a block"])
+def test_without_a_look_at_settings_a_function_passes(what, monkeypatch):
+    """The planted fault."""
+    monkeypatch.setattr(graphs, "_runs_its_own", lambda op: True)
     assert not graphs.unproved_in([CHANGED[what](pt.matrix("x", shape=(None, 2)))])
 
 

@@ -10,11 +10,10 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_dp.contributions import whitened_vectors
-from pymc_dp.contributions.drawn_scores import drawn_scores
+from pymc_dp.contributions import whitened
 from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, SITES, ratio
-from pymc_dp.contributions.joint_vector import At
-from pymc_dp.contributions.whitened import whitened_scores
+from pymc_dp.contributions.scores import drawn_scores
+from pymc_dp.contributions.whitened import At, whitened_scores
 from tests import zoo
 from tests.guarantees.test_whitened_norms import rows_of, unit_vector
 
@@ -67,7 +66,6 @@ def at(d, spread, bound=1.5, of_precision=False):
         W,
         bound,
         bound**2,
-        0.7,
         direction=along,
         root=root,
         of_precision=of_precision,
@@ -91,10 +89,9 @@ def test_no_vector_is_longer_than_the_clip_norm(name, estimating, spread, of_pre
 
 
 def test_a_precision_that_is_not_clipped_is_longer(monkeypatch):
-    def unclipped(norms, bound):
-        return np.minimum(1.0, (np.inf if bound == 1e-6 else bound) / norms)
-
-    monkeypatch.setattr(whitened_vectors, "clip_factors", unclipped)
+    monkeypatch.setattr(
+        whitened, "kept_of_curvature", lambda curvature, at: np.ones(len(curvature))
+    )
     assert longest("logistic", POLYA_GAMMA, 0.1, 1e-3, True) > 1.1
 
 

@@ -12,9 +12,8 @@ from scipy import stats
 
 import pymc_dp
 from pymc_dp.compiling.compile import function
-from pymc_dp.contributions.consistent_clipping import lengths
-from pymc_dp.contributions.drawn_scores import DrawnScores, drawn_scores
 from pymc_dp.contributions.gradients import gradient
+from pymc_dp.contributions.scores import DrawnScores, drawn_scores, lengths
 from pymc_dp.driver.fit import set_up
 from pymc_dp.model.graphs import pt
 from pymc_dp.model.modes import sum_over_records
@@ -183,7 +182,9 @@ def test_units_are_exact_too_and_cancelling_sums_are_not():
     of_units = model_of("logistic", data, person_id=data["person_id"])
     terms = {"epsilon": 1, "delta": 1e-5, "backend": "python"}
     assert pymc_dp.plan(of_units, unit="person_id", **terms).numerics == "exact"
-    assert pymc_dp.plan(model_of("factors", data), method="vips", **terms).numerics == "idealized"
+    assert (
+        pymc_dp.plan(model_of("belief_net", data), method="vips", **terms).numerics == "idealized"
+    )
 
 
 def vectors_of(rows):

@@ -9,7 +9,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.contributions import spans
+from pymc_dp.contributions import channels
 from pymc_dp.testing import deterministic_noise
 from tests.conformance.model_classes import CLASSES, draw_data
 
@@ -36,10 +36,10 @@ BUILDS = {**CLASSES, "wide": wide, "weighted": weighted}
 # what is fitted by the same rounds is fitted once; topics by dp_advi take ten seconds
 METHODS = {
     "dp_advi": ["linear", "log_linear", "network", "factors", "wide", "weighted"],
-    "vips": ["mixture", "topics", "factors"],
+    "vips": ["mixture", "topics", "belief_net"],
     "dp_sep": ["network"],
 }
-OWN_UPDATES = [{}, {"method": "vips", "form": "residual"}, {"method": "dp_sep", "form": "damped"}]
+OWN_UPDATES = [{}, {"method": "vips", "form": "absolute"}, {"method": "dp_sep", "form": "damped"}]
 SETTINGS = {"delta": 1e-5, "noise_multiplier": 4.0, "sampling": "full", "num_records": ROWS}
 
 
@@ -103,12 +103,12 @@ def test_a_record_that_no_arithmetic_takes_adds_nothing(settings):
 @pytest.mark.filterwarnings("ignore:.* cannot occur under the model")
 def test_a_basis_that_is_not_finite_beside_a_finite_norm_is_caught(monkeypatch):
     # the fault of an earlier version: a vector that overflowed counted as one of length 0
-    genuine = spans.orthonormal
+    genuine = channels.orthonormal
 
     def as_nothing(vectors):
         Q, R = genuine(vectors)
         return Q, np.nan_to_num(R)
 
-    monkeypatch.setattr(spans, "orthonormal", as_nothing)
+    monkeypatch.setattr(channels, "orthonormal", as_nothing)
     with pytest.raises(pymc_dp.ReleaseError, match="is not finite"):
         fit(wide, with_extremes(["X"], reals=[LARGEST]))

@@ -11,11 +11,11 @@ import pytest
 from pytensor.gradient import disconnected_grad, grad
 
 from pymc_dp import ReleaseError
-from pymc_dp.contributions import ghost
+from pymc_dp.contributions import frontier
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import compile_method
-from pymc_dp.methods.linear import quadratic
+from pymc_dp.papers import regression
 from pymc_dp.privacy.clipping import SumsByRecord
 from pymc_dp.privacy.noise import Grid, SecretRandom
 from pymc_dp.privacy.norms import graph_norms
@@ -55,7 +55,7 @@ def length_of(covered, record):
     return np.linalg.norm(covered([record]) - covered([]))
 
 
-FORMS = [("vips", {}), ("vips", {"form": "absolute"}), ("dp_sep", {})]
+FORMS = [("vips", {}), ("dp_sep", {})]
 CANCELLING = [{"X": (0.1, 0.3), "y": (3 * size, -size)} for size in (1e13, 1e15, 1e18, 1e30, 1e100)]
 
 
@@ -66,14 +66,14 @@ def test_outcomes_that_cancel_in_a_score_stay_inside(method, settings):
 
 
 def test_a_sum_whose_parts_cancel_after_they_are_weighted_is_caught(monkeypatch):
-    genuine = quadratic.part_sums
+    genuine = regression.part_sums
 
     def sums(part, weights):
         far = np.full_like(part.score_row, 1e19)
         score = weights @ (part.score_row + far) - weights @ far
         return (score, *genuine(part, weights)[1:])
 
-    monkeypatch.setattr(quadratic, "part_sums", sums)
+    monkeypatch.setattr(regression, "part_sums", sums)
     inside = covered(repeated, "vips")
     # beside 1e19 a score of 1100 counts as 2048, and the wall sees that the sum is too long
     with pytest.raises(ReleaseError, match="beyond its bound"):
@@ -98,10 +98,10 @@ def longest_far_from_its_place(method, form):
     return max(length_of(inside, record) for record in records)
 
 
-@pytest.mark.parametrize(("method", "form"), [("vips", "residual"), ("dp_sep", "damped")])
+@pytest.mark.parametrize(("method", "form"), [("vips", "absolute"), ("dp_sep", "damped")])
 def test_rows_whose_weight_would_be_near_the_least_double_stay_inside(method, form, monkeypatch):
     assert longest_far_from_its_place(method, form) <= 1
-    monkeypatch.setattr(quadratic, "LONGEST_ROW", np.inf)
+    monkeypatch.setattr(regression, "LONGEST_ROW", np.inf)
     with pytest.raises(BeyondBoundError):  # the wall sees it where a batch has little else
         longest_far_from_its_place(method, form)
 
@@ -152,11 +152,11 @@ def test_parts_that_are_added_over_the_batch_before_they_are_pulled_back_are_cau
     build, monkeypatch
 ):
     def added_first(latent, edges, hidden, weights, count):
-        touching = ghost.edges_of(latent, edges)
+        touching = frontier.edges_of(latent, edges)
         sums = [(disconnected_grad(e.total(edges[e], weights)) * e.operand).sum() for e in touching]
-        rows = graph_norms(ghost.rows_of(latent, touching, edges, count))
+        rows = graph_norms(frontier.rows_of(latent, touching, edges, count))
         total = grad(pt.add(*sums), latent).ravel()
-        return ghost._Part(rows, total, tuple(edges[e] for e in touching), formed=True)
+        return frontier._Part(rows, total, tuple(edges[e] for e in touching), formed=True)
 
-    monkeypatch.setattr(ghost, "_part", added_first)
+    monkeypatch.setattr(frontier, "_part", added_first)
     assert longest(build) > 1

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import strategies as st
 
 import pymc_dp.privacy.clipping
-from pymc_dp.contributions.drawn_scores import drawn_scores
 from pymc_dp.contributions.gradients import gradient
-from pymc_dp.contributions.joint_vector import At
-from pymc_dp.contributions.whitened import whitened_scores
+from pymc_dp.contributions.scores import drawn_scores
+from pymc_dp.contributions.whitened import At, whitened_scores
 from pymc_dp.model import Column
 from pymc_dp.privacy.contribution import OWNER
 from pymc_dp.privacy.norms import clip_factors, row_norms
@@ -103,7 +102,7 @@ def test_a_unit_that_is_searched_for_long_moves_no_other_unit():
 def test_rounds_of_integrated_scores_stay_within_the_joint_clip_norm(score_bound):
     scores = drawn_scores(RECORDS, "python")
     direction = np.full(toy.Z.size, toy.Z.size**-0.5)
-    at = At(toy.Z, np.eye(toy.Z.size) + 0.1, score_bound, 2.0, 0.7, direction)
+    at = At(toy.Z, np.eye(toy.Z.size) + 0.1, score_bound, 2.0, direction)
     rounds = whitened_scores(scores)
     wall = wall_of(columns_of(EVERY), rounds, clip_norm=at.clip_norm, codes=CODES)
     assert np.linalg.norm(before_noise(wall, at).total) <= at.clip_norm * len(PERSONS)

@@ -12,17 +12,17 @@ import pickle
 import warnings
 
 import numpy as np
-import pymc as pm
 import pytest
 from scipy import stats
 
 import pymc_dp
-from pymc_dp.contributions import clipped_count
+from pymc_dp.contributions import gradients
 from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
+from tests import zoo
 from tests.guarantees.test_sensitivity import counted
 from tests.guarantees.toys import vectors, wall_of
 
@@ -116,7 +116,7 @@ def test_adaptive_clipping_pays_for_its_count_with_more_noise():
     assert {one.sd for one in noisy} == {sd}
     found = p_values(np.stack([one.value[:-1] for one in noisy]), sd)
     assert min(found.values()) > ALPHA, found
-    votes = sum(clipped_count.split(one.value)[1] for one in noisy)
+    votes = sum(gradients.split_count(one.value)[1] for one in noisy)
     assert stats.binomtest(votes, RELEASES).pvalue > ALPHA
 
 
@@ -219,9 +219,7 @@ def test_secrets_are_neither_pickled_nor_copied(secret, duplicate):
 
 
 def coin(**settings):
-    with pm.Model() as model:
-        p = pm.Beta("p", 1, 1)
-        pm.Bernoulli("y", p, observed=np.repeat([0, 1], [30, 70]))
+    model = zoo.coin(np.repeat([0, 1], [30, 70]))
     return pymc_dp.fit(
         7, model=model, delta=1e-5, draws=5, progressbar=False, random_seed=11, **settings
     )

@@ -11,7 +11,7 @@ import pytest
 
 from pymc_dp.contributions import frontier, gradients
 from pymc_dp.contributions.frontier import NoFrontierRuleError
-from pymc_dp.contributions.gradients import Directions, gradient, plain_gradient
+from pymc_dp.contributions.gradients import gradient, plain_gradient
 from pymc_dp.privacy.norms import row_norms
 from tests.guarantees.toys import before_noise, wall_of
 from tests.zoo import build as model_of
@@ -136,7 +136,7 @@ def test_no_norm_is_short_where_gradients_are_formed(build, monkeypatch):
 def test_no_norm_is_short_in_the_papers_own_form(build):
     contribution, columns, size = compiled(build, plain_gradient)
     points = np.linspace(1.0, 0.9, size)[None]
-    assert largest_excess(contribution, columns, Directions(points, 0.3 * points)) < 1e-9
+    assert largest_excess(contribution, columns, (points, 0.3 * points)) < 1e-9
 
 
 def test_no_norm_of_several_draws_is_short():

@@ -8,7 +8,7 @@ import pytest
 from pytensor.tensor.random.basic import NormalRV
 
 import pymc_dp
-from pymc_dp.methods.gaussian.hyperpriors import hyperpriors
+from pymc_dp.engine.prior import prior_as_written
 from tests.zoo import separated
 
 GROUP = np.arange(40) % 4
@@ -41,11 +41,13 @@ def found(mean_of_groups, **settings):
     with pm.Model() as model:
         b = pm.Normal("b", mean_of_groups(), 1, shape=4)
         pm.Normal("y", b[pm.Data("g", GROUP)], 1, observed=SECRET)
-    return hyperpriors(separated(model, **settings)[0])
+    return prior_as_written(separated(model, **settings)[0])
 
 
 def test_a_prior_that_is_drawn_by_code_of_its_author_is_not_drawn():
-    assert found(by_a_function) is None
+    apart = found(by_a_function)
+    assert not apart.records.prior_draws
+    assert apart.prior_draws[:, 0].mean() == pytest.approx(0, abs=0.3)
 
 
 def test_a_distribution_that_changes_a_library_s_is_refused():
@@ -54,11 +56,11 @@ def test_a_distribution_that_changes_a_library_s_is_refused():
 
 
 def test_it_is_drawn_where_the_author_declares_it_public():
-    assert found(by_a_function, public=["CustomDist_h"]) is not None
+    assert found(by_a_function, public=["CustomDist_h"]).records.prior_draws
 
 
 def test_a_prior_of_a_library_is_drawn():
-    assert found(lambda: pm.Normal("h")) is not None
+    assert found(lambda: pm.Normal("h")).records.prior_draws
 
 
 def test_without_the_check_the_draws_would_hold_data(monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 import pymc_dp
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import separate, value_checks
-from tests.guarantees.test_trusted_numbers import N, Y, separate_module
+from tests.guarantees.test_trusted_numbers import N, Y
 from tests.zoo import build as model_of
 
 
@@ -64,7 +64,7 @@ def test_a_length_of_as_many_as_records_is_refused(build):
 @pytest.mark.parametrize("build", ATTACKS[:5])
 def test_without_the_check_it_is_accepted(build, monkeypatch):
     """The planted fault."""
-    monkeypatch.setattr(separate_module, "refuse_as_many", lambda *arguments: None)
+    monkeypatch.setattr(value_checks, "refuse_as_many", lambda *arguments: None)
     assert "b" in separate(model_of(build))[0].latents
 
 

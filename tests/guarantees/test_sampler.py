@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_dp.sampling.samplers import SAMPLERS, FixedSize, Poisson, sampler_named, subset
+from pymc_dp.sampling.samplers import SAMPLERS, Poisson, sampler_named, subset
 from tests.plans import batch_of
 
 ALPHA = 1e-6
@@ -55,7 +55,7 @@ def test_poisson_batches_are_independent_coins(num_rows, rate):
 
 
 def fixed_size_batches(rng):
-    return [batch_of(FixedSize(RATE), rng, NUM_ROWS) for _ in range(STEPS)]
+    return [subset(rng, NUM_ROWS, round(RATE * NUM_ROWS)) for _ in range(STEPS)]
 
 
 def shuffled_epochs(rng):
@@ -85,6 +85,15 @@ def favoured_rows(rng):
 PARTS = (100, 0, 650, 250)
 
 
+def share_of_each_partition(rng):
+    starts = np.cumsum((0, *PARTS))
+    shares = [(start, n, round(RATE * n)) for start, n in zip(starts, PARTS, strict=False)]
+    return [
+        np.concatenate([start + subset(rng, n, size) for start, n, size in shares])
+        for _ in range(STEPS)
+    ]
+
+
 def over_partitions(sampler, rng, parts=PARTS):
     """Draw from partitions as if they were one."""
     starts = np.cumsum((0, *parts))
@@ -99,31 +108,11 @@ def test_poisson_batches_over_partitions_are_independent_coins():
     assert min(p_values(seen, NUM_ROWS, RATE).values()) > ALPHA
 
 
-def test_fixed_batches_over_partitions_are_uniform_subsets():
-    rng = np.random.default_rng(12)
-    seen = [over_partitions(FixedSize(RATE), rng) for _ in range(STEPS)]
-    assert {len(rows) for rows in seen} == {100}
-    per_row = np.bincount(np.concatenate(seen), minlength=NUM_ROWS)
-    spread = STEPS * RATE * (1 - RATE) * NUM_ROWS / (NUM_ROWS - 1)
-    statistic = ((per_row - STEPS * RATE) ** 2).sum() / spread
-    assert two_sided(stats.chi2.cdf(statistic, NUM_ROWS - 1)) > ALPHA
-    # how many come from the first partition is hypergeometric
-    first = np.array([(rows < 100).sum() for rows in seen])
-    law = stats.hypergeom(NUM_ROWS, 100, 100)
-    assert abs(first.mean() - law.mean()) < 5 * law.std() / STEPS**0.5
-    assert abs(first.var() - law.var()) < 5 * law.var() * (2 / STEPS) ** 0.5
-
-
-def test_a_share_of_each_partition_is_no_uniform_subset():
-    rng = np.random.default_rng(13)
-    seen = [[FixedSize(RATE).sizes(rng, [n])[0] for n in PARTS if n] for _ in range(100)]
-    assert np.var(seen, axis=0).sum() == 0  # a fault that the test above would reject
-
-
 @pytest.mark.parametrize(
     ("fault", "shows_in"),
     [
         (fixed_size_batches, {"batch size"}),
+        (share_of_each_partition, {"batch size"}),
         (shuffled_epochs, {"batch size", "row counts", "repeats"}),
         (rate_off_by_two_per_cent, {"rate"}),
         (truncated_batches, {"batch size"}),
@@ -136,7 +125,7 @@ def test_a_faulty_sampler_is_caught(fault, shows_in):
     assert {name for name, p in found.items() if p < ALPHA} >= shows_in
 
 
-@pytest.mark.parametrize("sampling", ["poisson", "fixed_size", "full"])
+@pytest.mark.parametrize("sampling", ["poisson", "full"])
 def test_batches_are_sorted_distinct_rows(sampling):
     sampler = SAMPLERS[sampling](1.0 if sampling == "full" else 0.3)
     rows = batch_of(sampler, np.random.default_rng(4), 500)
@@ -145,7 +134,7 @@ def test_batches_are_sorted_distinct_rows(sampling):
     assert 0 <= rows[0] <= rows[-1] < 500
 
 
-@pytest.mark.parametrize("sampling", ["poisson", "fixed_size", "full"])
+@pytest.mark.parametrize("sampling", ["poisson", "full"])
 def test_a_rate_of_one_takes_every_row(sampling):
     assert batch_of(SAMPLERS[sampling](1.0), np.random.default_rng(5), 7).tolist() == list(range(7))
 
@@ -157,13 +146,7 @@ def test_poisson_batches_may_be_empty_or_whole():
     assert batch_of(Poisson(0.5), rng, 0).size == 0
 
 
-@pytest.mark.parametrize(("num_rows", "rate", "size"), [(3341, 0.02, 67), (50, 1e-3, 1), (9, 1, 9)])
-def test_fixed_batches_have_the_size_that_is_accounted(num_rows, rate, size):
-    assert FixedSize(rate).batch_size(num_rows) == size
-    assert len(batch_of(FixedSize(rate), np.random.default_rng(7), num_rows)) == size
-
-
-def test_fixed_batches_pick_every_row_alike():
+def test_a_subset_picks_every_row_alike():
     per_row = np.bincount(np.concatenate(fixed_size_batches(np.random.default_rng(8))))
     # Counts within a batch share its size, which shrinks their spread by (N - 1) / N.
     spread = STEPS * RATE * (1 - RATE) * NUM_ROWS / (NUM_ROWS - 1)
@@ -172,8 +155,5 @@ def test_fixed_batches_pick_every_row_alike():
 
 
 def test_what_cannot_be_drawn_is_refused():
-    rng = np.random.default_rng(9)
     with pytest.raises(ValueError, match="Shuffled epochs are not offered"):
         sampler_named("shuffled")
-    with pytest.raises(ValueError, match="at least one row"):
-        batch_of(FixedSize(0.5), rng, 0)

@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import pymc as pm
 import pytest
 
 import pymc_dp
@@ -23,7 +22,8 @@ from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
-from pymc_dp.sampling.samplers import Sampler
+from pymc_dp.sampling.samplers import Full, Poisson
+from tests import zoo
 from tests.guarantees.toys import vectors, wall_of
 from tests.plans import plan_from
 
@@ -34,12 +34,7 @@ PACKAGE = Path(pymc_dp.__file__).parent
 @pytest.fixture(scope="module")
 def model():
     rng = np.random.default_rng(0)
-    with pm.Model() as model:
-        b = pm.Normal("b", shape=2)
-        X = pm.Data("X", rng.normal(size=(80, 2)))
-        pm.Bernoulli("y", logit_p=X @ b, observed=rng.integers(0, 2, 80))
-        pm.Data("person", np.arange(80) // 4)
-    return model
+    return zoo.odds(rng.normal(size=(80, 2)), rng.integers(0, 2, 80), person=np.arange(80) // 4)
 
 
 class Spy:
@@ -47,12 +42,12 @@ class Spy:
 
     def __init__(self, patch):
         self.drawn, self.bounds, self.noise = [], [], []
-        sizes, weigh = Sampler.sizes, pymc_dp.privacy.clipping._clip_weights
-        gaussian = SecretRandom.rounded_gaussian
+        sizes = {kind: kind.sizes for kind in (Full, Poisson)}
+        weigh, gaussian = pymc_dp.privacy.clipping._clip_weights, SecretRandom.rounded_gaussian
 
         def spy_sizes(sampler, rng, numbers):
             self.drawn.append(sampler)
-            return sizes(sampler, rng, numbers)
+            return sizes[type(sampler)](sampler, rng, numbers)
 
         def spy_weigh(norms, bound):
             self.bounds.append(bound)
@@ -62,7 +57,8 @@ class Spy:
             self.noise.append(sd)
             return gaussian(source, sd, step, size)
 
-        patch.setattr(Sampler, "sizes", spy_sizes)
+        for kind in sizes:
+            patch.setattr(kind, "sizes", spy_sizes)
         patch.setattr(pymc_dp.privacy.clipping, "_clip_weights", spy_weigh)
         patch.setattr(SecretRandom, "rounded_gaussian", spy_gaussian)
 
@@ -254,7 +250,7 @@ def calls_of(*names):
             {
                 "privacy/clipping.py",
                 "privacy/private_data.py",
-                "contributions/posterior_draw.py",
+                "papers/posterior_draw.py",
                 "postprocess/reconstruct.py",
             },
         ),

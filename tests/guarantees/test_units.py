@@ -9,10 +9,10 @@ import pytest
 from hypothesis import strategies as st
 
 import pymc_dp.privacy.clipping
-import pymc_dp.privacy.units
+import pymc_dp.privacy.private_data
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.norms import row_norms
-from pymc_dp.privacy.units import units_of
+from pymc_dp.privacy.private_data import units_of
 from tests.guarantees import test_sensitivity, toys
 from tests.guarantees.test_sensitivity import counted, number
 from tests.guarantees.toys import before_noise, vectors, wall_of

@@ -1,7 +1,7 @@
 """Statistics that VIPS does not need to release, it does not release.
 
 What it releases, and what enters a result, is tested in `tests/conformance`; the release itself in
-`test_vips`.
+`test_sensitivity`.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """Rounds in whitened coordinates: no record, and no unit, adds more than the clip norm.
 
-Guards 1 and 2 of the tests of a guarantee. Soundness, rule 12: score, curvatures and variance are
+Guards 1 and 2 of the tests of a guarantee. Soundness, rule 12: score, curvatures and traces are
 one vector, clipped jointly. The wall computes all norms itself, from the vectors.
 """
 
@@ -10,15 +10,27 @@ import numpy as np
 import pytest
 
 import pymc_dp.privacy.clipping
-from pymc_dp.contributions import clipped_scores, tails, whitened_vectors
-from pymc_dp.contributions.drawn_scores import DRAWS, drawn_scores
-from pymc_dp.contributions.joint_vector import ALONG_BOUND, At, Dispersion
+from pymc_dp.contributions import scores, whitened
 from pymc_dp.contributions.layout import svec
-from pymc_dp.contributions.outcomes import BOTH, UNDRAWN, compile_draws, drawn_name
-from pymc_dp.contributions.score_scales import BINS, score_scales
-from pymc_dp.contributions.tails import COUNTS_NORM, SIZE
-from pymc_dp.contributions.whitened import whitened_scores
-from pymc_dp.contributions.whitened_vectors import vectors
+from pymc_dp.contributions.scores import (
+    BOTH,
+    DRAWS,
+    UNDRAWN,
+    compile_draws,
+    drawn_name,
+    drawn_scores,
+    score_scales,
+    size_of_scales,
+)
+from pymc_dp.contributions.whitened import (
+    ALONG_BOUND,
+    BINS,
+    COUNTS_NORM,
+    At,
+    Dispersion,
+    vectors,
+    whitened_scores,
+)
 from pymc_dp.privacy.contribution import for_units, with_draws
 from pymc_dp.privacy.norms import row_norms
 from tests import zoo
@@ -47,11 +59,11 @@ def made(name):
     return whitened_scores(scores), score_scales(scores), records, columns
 
 
-def at(name, score=1.5, curvature=2.0, ratio=0.7):
+def at(name, score=1.5, curvature=2.0):
     d = made(name)[2].size
     rng = np.random.default_rng(1)
     W = np.eye(d) + rng.normal(0, 0.2, (d, d))
-    return At(rng.normal(0, 0.5, d), W, score, curvature, ratio, direction=unit_vector(d))
+    return At(rng.normal(0, 0.5, d), W, score, curvature, direction=unit_vector(d))
 
 
 def unit_vector(d):
@@ -93,16 +105,17 @@ def check_parts(many, coordinates, dispersion):
     lengths[:100] = 10.0 ** rng.uniform(-1, 2, (100, many, 1))
     W = np.ones(d) if coordinates == "diagonal" else np.eye(d)
     # the curvature's bound is above that along a direction, which is seen by itself
-    context = At(np.zeros(d), W, 1.5, 9.0, 0.7, unit_vector(d), dispersion)
+    context = At(np.zeros(d), W, 1.5, 9.0, unit_vector(d), dispersion)
     own = context.is_dispersion
     with np.errstate(all="ignore"):  # as inside the wall
         rows = vectors(lengths * rng.normal(size=(500, many, d)), context)
-        counts = -2 - SIZE * context.parts
+        counts = -3 - BINS * context.parts
         parts = (
             rows[:, :d][:, ~own],
             rows[:, :d][:, own],
             rows[:, d:counts],
-            rows[:, counts:-2],
+            rows[:, counts:-3],
+            rows[:, -3:-2],
             rows[:, -2:-1],
             rows[:, -1:],
             rows,
@@ -114,9 +127,11 @@ def check_parts(many, coordinates, dispersion):
         9.0 * context.curvature_scale,
         COUNTS_NORM * context.parts**0.5 * context.counts_scale,
         ALONG_BOUND * context.along_scale,
-        context.score_norm**2 * context.variance_scale,
+        9.0 * context.trace_scale,
+        9.0 * context.trace_scale,
         context.clip_norm,
     )
+    assert np.linalg.norm(limits[:-1]) == pytest.approx(context.clip_norm)
     for found, limit in zip(norms, limits, strict=True):
         assert found.max() <= limit * (1 + 1e-9)
 
@@ -129,14 +144,14 @@ def test_products_of_weighted_scores_stay_within_their_bound(latents):
 def check_products(latents):
     """Products of one part and of two have the norm of their share, whatever the scores are."""
     rng = np.random.default_rng(5)
-    context = At(np.zeros(latents), np.ones(latents), 1.5, 2.0, 0.7, products=0.5)
+    context = At(np.zeros(latents), np.ones(latents), 1.5, 2.0, products=0.5)
     lengths = 10.0 ** rng.uniform(-200, 200, (500, 3, 1))
     lengths[:250] = 10.0 ** rng.uniform(-1, 2, (250, 3, 1))
     with np.errstate(all="ignore"):
         scores = lengths * rng.normal(size=(500, 3, latents))
         rows = vectors(scores, context, rng.choice([0.0, 0.3, 1.0], 500))
     first = 2 * latents
-    own = row_norms(rows[:, first : -2 - SIZE])
+    own = row_norms(rows[:, first : -3 - BINS])
     assert own.max() == pytest.approx(0.5 * context.score_norm)
     assert row_norms(rows).max() <= context.clip_norm * (1 + 1e-9)
 
@@ -144,28 +159,24 @@ def check_products(latents):
 @pytest.mark.parametrize("latents", [4, 151])
 def test_products_of_longer_scores_than_are_clipped_are_longer(latents, monkeypatch):
     """The planted fault."""
-    products = whitened_vectors._products
+    products = whitened._products
     longer = lambda score, *of_round: products(1.1 * score, *of_round)  # noqa: E731
-    monkeypatch.setattr(whitened_vectors, "_products", longer)
+    monkeypatch.setattr(whitened, "_products", longer)
     with pytest.raises(AssertionError):
         check_products(latents)
 
 
 def curvatures_as_they_are(monkeypatch):
     monkeypatch.setattr(
-        whitened_vectors,
-        "clip_factors",
-        lambda norms, bound: np.minimum(1.0, (np.inf if bound == 9.0 else bound) / norms),
+        whitened, "kept_of_curvature", lambda curvature, at: np.ones(len(curvature))
     )
 
 
 def scores_after_the_shift(monkeypatch):
     """The shift is added after clipping, where nothing bounds it."""
-    clip = clipped_scores.clip_consistently
+    clip = whitened.clip_consistently
     monkeypatch.setattr(
-        clipped_scores,
-        "clip_consistently",
-        lambda s, c: clip(s, c) - s.mean(axis=1, keepdims=True),
+        whitened, "clip_consistently", lambda s, c: clip(s, c) - s.mean(axis=1, keepdims=True)
     )
 
 
@@ -178,8 +189,8 @@ def curvature_along_a_direction_as_it_is(monkeypatch):
 
 
 def two_counts_for_each_length(monkeypatch):
-    share = tails.shared
-    monkeypatch.setattr(tails, "shared", lambda norms, chances: 2 * share(norms, chances))
+    share = whitened.shared
+    monkeypatch.setattr(whitened, "shared", lambda norms, chances: 2 * share(norms, chances))
 
 
 FAULTS = [
@@ -198,14 +209,6 @@ def test_a_part_that_is_not_bounded_is_seen(fault, monkeypatch):
         check_parts(1 + DRAWS, "matrix", DISPERSION)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_shares_of_a_latents_scales_sum_to_one(name):
-    _, scales, records, columns = made(name)
-    shares = rows_of(scales, columns, np.zeros(records.size)).reshape(13, records.size, BINS)
-    np.testing.assert_allclose(shares.sum(axis=2), 1.0)
-    assert shares.min() >= 0
-
-
 def with_equal_draws(contribution):
     """Draw the observed outcomes themselves: random draws are new at every release."""
 
@@ -216,28 +219,34 @@ def with_equal_draws(contribution):
     return contribution._replace(draw=draw, unit=contribution.unit._replace(draw=draw))
 
 
-def check_claimed_norms(contribution, columns, context):
-    plain = with_equal_draws(contribution)
-    batch = {name: column.take(np.arange(13)) for name, column in columns.items()}
-    batch = with_draws(plain, batch, context, np.random.default_rng(0))
-    claimed = plain.norms(plain.prepare(batch, context), context)
-    found = row_norms(rows_of(plain, columns, context))
-    np.testing.assert_allclose(found, claimed)
-
-
-@pytest.mark.parametrize("observed", [(), (0,), (0, 1)])
-def test_histograms_of_observed_scores_are_in_the_norm_that_is_claimed(observed):
-    _, _, records, columns = made("hierarchical")
+def check_scales(name, observed, large=1.0):
+    """Return the largest norm of a record's vector over the one that is claimed."""
+    _, _, records, columns = made(name)
     scales = score_scales(drawn_scores(records, "python"), observed)
-    check_claimed_norms(scales, columns, np.zeros(records.size))
+    point = np.random.default_rng(3).normal(0, large, records.size)
+    with np.errstate(all="ignore"):  # as inside the wall, which drops what is not finite
+        rows = rows_of(scales, columns, point)
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    assert len(rows)
+    assert rows.shape[1] == size_of_scales(records.size, len(observed))
+    assert abs(rows).max() <= 1
+    assert (rows[:, 0] == 1).all()
+    return np.linalg.norm(rows, axis=1).max() / size_of_scales(records.size, len(observed)) ** 0.5
 
 
-def test_a_histogram_that_is_not_in_the_claimed_norm_is_seen():
-    _, _, records, columns = made("hierarchical")
-    of_latents = made("hierarchical")[1]
-    more = score_scales(drawn_scores(records, "python"), (0,))
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("large", [0.5, 5.0])
+def test_no_vector_of_scales_is_longer_than_its_norm(name, large):
+    for observed in ((), (0,), (0, 1)):
+        assert 0 < check_scales(name, observed, large) <= 1
+
+
+def test_magnitudes_that_are_not_clipped_are_seen(monkeypatch):
+    monkeypatch.setattr(scores, "BITS", 0.01)
+    assert check_scales("hierarchical", (0,)) <= 1
+    monkeypatch.setattr(scores.np, "clip", lambda x, low, high: x)
     with pytest.raises(AssertionError):
-        check_claimed_norms(more._replace(norms=of_latents.norms), columns, np.zeros(records.size))
+        check_scales("hierarchical", (0,))
 
 
 @pytest.mark.parametrize("name", ["logistic", "two_outcomes"])
@@ -253,7 +262,10 @@ def test_no_record_moves_a_round_beyond_the_clip_norm(name):
 def test_no_record_moves_the_scales_by_more_than_their_norm(name):
     _, scales, records, columns = made(name)
     covered = covered_by(
-        with_equal_draws(scales), columns, at(name).point, clip_norm=records.size**0.5
+        with_equal_draws(scales),
+        columns,
+        at(name).point,
+        clip_norm=size_of_scales(records.size, 0) ** 0.5,
     )
     check_neighbours(covered, RECORDS[name], examples=60)
 
@@ -269,7 +281,7 @@ def test_a_unit_of_many_records_moves_both_releases_by_at_most_their_norms(count
     without = {leaf: c._replace(values=c.values[rows[count:]]) for leaf, c in columns.items()}
     for part, ask, clip in (
         (with_equal_draws(contribution), context, context.clip_norm),
-        (with_equal_draws(scales), context.point, records.size**0.5),
+        (with_equal_draws(scales), context.point, size_of_scales(records.size, 0) ** 0.5),
     ):
         big = wall_of(held, part, clip_norm=clip, codes=codes)
         small = wall_of(without, part, clip_norm=clip, codes=others)

@@ -7,12 +7,12 @@ import re
 from bisect import bisect_left
 
 import numpy as np
-import pymc as pm
 import pytest
 
 import pymc_dp
 from pymc_dp import Ledger
 from pymc_dp.ledger.filters import FILTERS, best_order
+from tests import zoo
 from tests.ledger.test_ledger import DELTA, FULL, plan_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
@@ -81,9 +81,7 @@ def test_an_epsilon_that_is_too_large_is_caught(new):
 
 @pytest.mark.parametrize("filter", ["rdp", "zcdp"])
 def test_a_fit_by_the_driver_may_have_what_is_left(new, filter):
-    with pm.Model() as model:
-        p = pm.Beta("p", 1, 1)
-        pm.Bernoulli("y", p, observed=np.repeat([0, 1], [30, 70]))
+    model = zoo.coin(np.repeat([0, 1], [30, 70]))
     ledger = new(filter=filter)
     terms = {"delta": DELTA, "sampling": "full", "draws": 2, "progressbar": False}
     for share in (0.5, 1.0):

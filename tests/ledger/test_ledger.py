@@ -22,7 +22,6 @@ from pymc_dp import Ledger, ReleaseError
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.ledger.filters import FILTERS, Cost, ExternalMechanism, Price, best_order
-from pymc_dp.ledger.ledger import Account
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
@@ -38,9 +37,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 def plan_of(
     sampling="full", rate=1.0, noise=4.0, count=1, neighbours="add_remove", delta=DELTA, **terms
 ):
-    accountant = "rdp" if sampling == "fixed_size" else "pld"
     release = release_from("score", sampling, rate, 1.0, noise, count)
-    return plan_from((release,), neighbours, delta, accountant, **terms)
+    return plan_from((release,), neighbours, delta, "pld", **terms)
 
 
 FULL = plan_of(noise=8.0, count=3)
@@ -234,7 +232,7 @@ def test_plain_composition_in_place_of_a_filter_is_caught(new, monkeypatch):
 
     for branch in BRANCHES:
         ledger = new(epsilon=1.0001)
-        monkeypatch.setattr(Account, "filter", Plain())
+        monkeypatch.setattr(Ledger, "_filter", Plain())
         ledger.reserve("fit 1", FIRST)
         ledger.reserve("fit 2", branch)  # accepts both branches, which together are not private
         ledger.path.unlink()
@@ -598,10 +596,10 @@ def test_a_fit_that_goes_on_has_the_terms_of_the_ledger(new):
 
 
 def test_what_the_wall_checks_is_checked_before_the_plan_is_set_aside(new):
-    plan = plan_of("fixed_size", 0.5, 4.0, 2, neighbours="replace_one", num_records=21)
-    ledger = new(neighbours="replace_one", epsilon=9.0)
+    plan = plan_of("poisson", 0.5, 4.0, 2, unit="person")
+    ledger = new(unit="person", epsilon=9.0)
     data = PrivateData({"x": Column(np.ones((20, 2)), 0, "float64")})
-    with pytest.raises(ValueError, match="not the number of records"):
+    with pytest.raises(ValueError, match="The plan is for unit='person'"):
         PrivacyWall(data, {"score": vectors(2)}, plan, reserve=partial(ledger.reserve, "toy", plan))
     assert fits_of(ledger.path) == []
 

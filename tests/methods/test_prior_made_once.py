@@ -37,7 +37,7 @@ def slope(records):
 @pytest.fixture
 def made(monkeypatch):
     """Count what is made anew, with nothing kept before."""
-    monkeypatch.setattr(prior, "_kept", prior.same_graph.Kept())
+    monkeypatch.setattr(prior, "_kept", prior.Kept())
     return prior._kept.made
 
 
@@ -57,6 +57,6 @@ def test_another_number_in_a_prior_makes_other_graphs(other, made):
 
 
 def test_what_may_change_is_made_every_time(made, monkeypatch):
-    monkeypatch.setattr(prior.same_graph, "graph_key", lambda *_: None)
+    monkeypatch.setattr(prior, "graph_key", lambda *_: None)
     slope(records_of())
     assert not made

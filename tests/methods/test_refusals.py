@@ -209,8 +209,7 @@ BAD = {
     "n": [0, 2.5],
     "clip_norm": [0, -1.0, math.nan, math.inf, "large"],
     "sample_rate": [0, lambda t: 0.5],
-    "form": ["foo", 3, ["residual"], "shrunk"],
-    "feature_bound": [-1, 0, math.nan, None],
+    "form": ["foo", 3, ["absolute"], "shrunk", "residual"],
 }
 BAD_FOR = {
     "vips": {
@@ -248,7 +247,7 @@ def test_a_setting_out_of_its_range_is_refused_by_name(method, name, settings):
 @pytest.mark.parametrize(
     ("method", "build", "form", "reason"),
     [
-        *(("vips", one_share, form, "form=") for form in ("residual", "paper", "foo")),
+        *(("vips", one_share, form, "form=") for form in ("paper", "foo")),
         ("dp_sep", bumps, "algorithm3", "form='algorithm3' is not for mixtures of Gaussians"),
         ("dp_sep", bumps, "foo", "form='foo' is not for mixtures of Gaussians"),
     ],
@@ -268,8 +267,6 @@ def test_mixtures_take_the_name_of_their_form():
     [
         ("vips", logistic, "iterations", 3),
         ("vips", one_share, "iterations", 3),
-        ("vips", one_share, "feature_bound", 1.0),
-        ("dp_sep", bumps, "feature_bound", 1.0),
     ],
 )
 def test_an_option_that_has_no_meaning_for_a_model_is_refused(method, build, option, value):

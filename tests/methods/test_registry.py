@@ -6,7 +6,6 @@ import json
 import typing
 
 import numpy as np
-import pymc as pm
 import pytest
 
 import pymc_dp
@@ -14,17 +13,14 @@ from pymc_dp.driver.fit import set_up
 from pymc_dp.methods.options import Options, option
 from pymc_dp.methods.registry import METHODS, method_named
 from pymc_dp.sampling.samplers import Poisson
+from tests import zoo
 
 TERMS = {"sampling": Poisson, "num_records": None, "noise": 1.0}
 WRONG = {bool: "yes", int: 1.5, float: "many"}
 
 
 def regression():
-    with pm.Model() as model:
-        b = pm.Normal("b", shape=2)
-        x = pm.Data("x", np.random.default_rng(0).normal(size=(30, 2)))
-        pm.Normal("y", x @ b, 1.0, observed=np.zeros(30))
-    return model
+    return zoo.line(np.random.default_rng(0).normal(size=(30, 2)), np.zeros(30), x="x")
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -59,7 +59,7 @@ def test_nothing_is_clipped_unless_a_clip_norm_is_given(method, name):
 
 # of each method, and of each kind of its releases
 OF_EACH_KIND = [(method, "logistic") for method in PRIVATE]
-OF_EACH_KIND += [("vips", name) for name in ("conjugate", "mixture", "topics", "factors")]
+OF_EACH_KIND += [("vips", name) for name in ("conjugate", "mixture", "topics", "belief_net")]
 OF_EACH_KIND += [("dp_sep", name) for name in ("mixture", "network")]
 
 

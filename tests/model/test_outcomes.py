@@ -11,7 +11,7 @@ import pytest
 from pytensor.graph.traversal import ancestors
 from scipy import stats
 
-from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
+from pymc_dp.contributions.scores import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.driver.result import transform_draws
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.batch import counts_without_rejection

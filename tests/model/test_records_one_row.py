@@ -14,6 +14,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.errors import NotSeparableError
+from tests import zoo
 from tests.zoo import separated
 
 N = 40
@@ -141,9 +142,7 @@ def test_a_name_declares_no_array_that_the_observed_value_is_computed_from():
 
 
 def test_public_rows_beside_private_covariates_go_by_records():
-    with pm.Model() as model:
-        b = pm.Normal("b", shape=3)
-        pm.Normal("y", pm.Data("x", X) @ b, 1, observed=Y)
+    model = zoo.line(X, Y, x="x")
     records, columns = separated(model, public=["y"])
     assert set(columns) == {"x", "y"}
     assert records.term_names == ("y",)

@@ -13,9 +13,9 @@ from scipy import sparse
 from pymc_dp.driver.fit import set_up
 from pymc_dp.model import separate
 from pymc_dp.model.columns import read_tables
-from pymc_dp.privacy.private_data import open_private
-from pymc_dp.privacy.units import Blocks
+from pymc_dp.privacy.private_data import Blocks, open_private
 from pymc_dp.privacy.wall import PrivacyWall
+from tests import zoo
 
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
@@ -28,11 +28,7 @@ FRAME = pd.DataFrame(X, columns=["a", "b"]).assign(y=Y, person=np.arange(30) // 
 
 @pytest.fixture(scope="module")
 def model():
-    with pm.Model() as model:
-        x = pm.Data("X", np.eye(2))
-        pm.Data("person", np.arange(2))
-        pm.Bernoulli("y", logit_p=x @ pm.Normal("b", shape=2), observed=np.array([0, 1]))
-    return model
+    return zoo.odds(np.eye(2), np.array([0, 1]), person=np.arange(2))
 
 
 def columns_of(model, **data):

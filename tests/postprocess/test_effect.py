@@ -10,8 +10,8 @@ import xarray as xr
 
 import pymc_dp
 from pymc_dp import Ledger
-from pymc_dp.contributions import set_predictors
-from pymc_dp.contributions.predictive_density import Range
+from pymc_dp.contributions import checks
+from pymc_dp.contributions.checks import Range
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.postprocess import effect as margins_of
 from pymc_dp.privacy.query import Noisy
@@ -156,7 +156,7 @@ def test_the_average_over_a_part_of_the_records_is_that_of_the_part():
 def test_leaving_predictors_as_they_were_is_caught(monkeypatch):
     """The planted fault: the treatment of every record stays as it was."""
     assert difference(pymc_dp.effect(result(), model_of(columns()), SETTINGS, **TERMS))[0] > 0.05
-    monkeypatch.setattr(set_predictors, "with_values", lambda batch, axes, values: batch)
+    monkeypatch.setattr(checks, "with_values", lambda batch, axes, values: batch)
     unset = pymc_dp.effect(result(), model_of(columns()), SETTINGS, **TERMS)
     assert abs(difference(unset)[0]) < 0.05
 

@@ -14,7 +14,6 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-import pymc_dp.privacy.wall as wall_module
 from pymc_dp import ReleaseError
 from pymc_dp.driver.fit import set_up
 from pymc_dp.errors import UnreadableError
@@ -26,10 +25,11 @@ from pymc_dp.privacy.clipping import ClippedSum
 from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.noise import Grid
 from pymc_dp.privacy.partitions import Answer, Ask, in_partitions
+from pymc_dp.privacy.private_data import Blocks, UnitBlocks, Units, units_of
 from pymc_dp.privacy.query import Query
-from pymc_dp.privacy.units import Blocks, UnitBlocks, Units, units_of
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
+from tests import zoo
 from tests.guarantees.toys import before_noise, rows, vectors, wall_of
 from tests.plans import plan_from, release_from
 
@@ -75,9 +75,7 @@ def test_the_noise_does_not_depend_on_the_partitions():
 def test_a_fit_of_chunks_is_that_of_memory(method):
     da = pytest.importorskip("dask.array")
     y = (np.arange(ROWS) % 3 == 0).astype(int)
-    with pm.Model() as model:
-        x = pm.Data("x", np.eye(3))
-        pm.Bernoulli("y", logit_p=x @ pm.Normal("b", shape=3), observed=np.array([0, 1, 0]))
+    model = zoo.odds(np.eye(3), np.array([0, 1, 0]), x="x")
     found = []
     for data in ({"x": X, "y": y}, {"x": da.from_array(X, chunks=(5, 3)), "y": y}):
         with deterministic_noise(1):
@@ -315,15 +313,6 @@ def test_codes_that_change_between_two_reads_end_the_release():
         wall.release(Query("score", None))
 
 
-def test_more_records_than_batches_of_fixed_size_are_shared_out_for_are_refused(monkeypatch):
-    monkeypatch.setattr(wall_module, "MOST_IN_FIXED_SIZE", ROWS - 1)
-    data = PrivateData({"x": Column(blocks_of(X, (24, 24)), 0, "float64")})
-    release = release_from("score", "fixed_size", 0.5, 1.0, 1.0, 1)
-    plan = plan_from((release,), "replace_one", 1e-5, "rdp", num_records=ROWS)
-    with pytest.raises(ValueError, match="sampling='fixed_size' shares batches out"):
-        PrivacyWall(data, {"score": vectors(3)}, plan, reserve=lambda: pytest.fail("reserved"))
-
-
 def test_an_empty_partition_is_within_an_infinite_bound():
     grid = Grid.of(np.inf, 0.0, 2, in_floating_point=True)
 
@@ -352,8 +341,7 @@ def test_what_the_wall_and_its_tasks_hold_prints_nothing(held):
 
 def test_what_reads_all_records_at_once_is_refused():
     da = pytest.importorskip("dask.array")
-    with pm.Model() as model:
-        pm.Normal("y", pm.Normal("b"), 1.0, observed=np.zeros(2))
+    model = zoo.mean(np.zeros(2), name="b")
     data = {"y": da.from_array(X[:, 0], chunks=10)}
     with pytest.raises(ValueError, match="reads all records at once"):
         pymc_dp.fit(model=model, data=data, method="dp_ops", epsilon=1, delta=1e-5)

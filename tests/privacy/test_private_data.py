@@ -13,10 +13,10 @@ import pymc_dp
 from pymc_dp import ReleaseError
 from pymc_dp.driver.fit import set_up
 from pymc_dp.model import Column, PrivateData
-from pymc_dp.privacy.private_data import ColumnSpec, open_private
+from pymc_dp.privacy.private_data import ColumnSpec, open_private, units_of
 from pymc_dp.privacy.query import Query
-from pymc_dp.privacy.units import units_of
 from pymc_dp.privacy.wall import PrivacyWall
+from tests import zoo
 from tests.guarantees.toys import before_noise, wall_of
 
 SECRET = 98765.4321
@@ -54,9 +54,7 @@ def test_what_is_public_holds_no_number_of_records():
 
 
 def test_a_prepared_fit_shows_no_data():
-    with pm.Model() as model:
-        X = pm.Data("X", np.linspace(SECRET, SECRET + 1, 60).reshape(30, 2))
-        pm.Normal("y", X @ pm.Normal("b", shape=2), 1.0, observed=ROWS[:, 0])
+    model = zoo.line(np.linspace(SECRET, SECRET + 1, 60).reshape(30, 2), ROWS[:, 0])
     found = set_up(model, "dp_advi", 6, epsilon=1.0, delta=1e-5)
     assert "9876" not in repr(found)
     with pytest.raises(TypeError, match="must not be pickled"):
@@ -69,10 +67,7 @@ FORMATS = ["csr", "csc", "coo", "dia", "bsr", "lil", "dok"]
 
 
 def regression():
-    with pm.Model() as model:
-        X = pm.Data("X", np.eye(4, 3))
-        pm.Normal("y", X @ pm.Normal("b", shape=3), 1.0, observed=np.zeros(4))
-    return model
+    return zoo.line(np.eye(4, 3), np.zeros(4))
 
 
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csr_matrix])
@@ -140,9 +135,7 @@ def test_a_clip_norm_at_which_entries_round_is_refused():
 
 def running(callback):
     rng = np.random.default_rng(0)
-    with pm.Model() as model:
-        X = pm.Data("X", rng.normal(size=(50, 2)))
-        pm.Normal("y", X @ pm.Normal("b", shape=2), 1.0, observed=rng.normal(size=50))
+    model = zoo.line(rng.normal(size=(50, 2)), rng.normal(size=50))
     return pymc_dp.fit(
         model=model,
         noise_multiplier=1.0,

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.contributions import ghost
+from pymc_dp.contributions import frontier
 from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import ColumnSpec
@@ -124,7 +124,7 @@ def hierarchy():
 
 
 def shorter(monkeypatch):
-    genuine = ghost.record_sums
+    genuine = frontier.record_sums
 
     def short(*args):
         sums = genuine(*args)
@@ -134,13 +134,13 @@ def shorter(monkeypatch):
 
 
 def forgets_a_latent(monkeypatch):
-    genuine = ghost._part
+    genuine = frontier._part
 
     def part(latent, *rest):
         found = genuine(latent, *rest)
         return found._replace(norms=None) if latent.name == "b" else found
 
-    monkeypatch.setattr(ghost, "_part", part)
+    monkeypatch.setattr(frontier, "_part", part)
 
 
 @pytest.mark.parametrize("fault", [shorter, forgets_a_latent])

@@ -97,18 +97,6 @@ def test_the_text_says_when_the_number_holds(result):
 def test_results_of_different_accountants_are_joined_by_the_tightest(model, result):
     other = fit(model, accountant="rdp")
     assert compose([result, other], delta=DELTA).plan.accountant.name == "pld"
-    fixed = {"sampling": "fixed_size", "neighbours": "replace_one", "num_records": 100}
-    exact = fit(model, accountant="rdp", noise_multiplier=9.0, **fixed)
-    both = compose([exact, exact], delta=DELTA).plan
-    assert (both.accountant.name, both.num_records) == ("rdp_dp_accounting", 100)
-
-
-def test_results_that_no_accountant_covers_together_are_refused(model):
-    terms = {"neighbours": "replace_one", "num_records": 100, "noise_multiplier": 9.0}
-    poisson = fit(model, **terms)
-    fixed = fit(model, sampling="fixed_size", accountant="rdp", **terms)
-    with pytest.raises(ValueError, match=r"No accountant covers .*'fixed_size', 'poisson'"):
-        compose([poisson, fixed], delta=DELTA)
 
 
 def test_different_neighbours_are_refused(model, result):
@@ -119,13 +107,6 @@ def test_different_neighbours_are_refused(model, result):
 def test_different_units_are_refused(result):
     with pytest.raises(ValueError, match="Result 1 has unit='person_id' and result 0 has None"):
         compose([result, with_plan(result, unit="person_id")], delta=DELTA)
-
-
-def test_different_numbers_of_records_are_refused(model):
-    terms = {"neighbours": "replace_one", "noise_multiplier": 9.0, "accountant": "rdp"}
-    one = fit(model, sampling="fixed_size", num_records=100, **terms)
-    with pytest.raises(ValueError, match="for fits on one data set"):
-        compose([one, with_plan(one, num_records=200)], delta=DELTA)
 
 
 def test_a_fit_without_noise_is_refused(model, result):

@@ -142,12 +142,6 @@ def test_zarr_that_is_not_installed_is_asked_for(idata, use, tmp_path, monkeypat
         use(idata, tmp_path / "a.zarr") if use else pymc_dp.load(tmp_path / "a.zarr")
 
 
-def test_a_report_is_written_to_a_file(idata, tmp_path):
-    text = pymc_dp.privacy_report(idata, tmp_path / "report.md")
-    assert text == pymc_dp.privacy_report(idata)
-    assert (tmp_path / "report.md").read_text().startswith(f"# Privacy report\n\n{text}\n\n")
-
-
 def test_a_report_with_the_model_shows_numbers_that_a_result_does_not_hold():
     with pm.Model() as model:
         p = pm.Beta("p", 0.25, SECRET)

@@ -125,7 +125,7 @@ def test_budgets_that_do_not_compose_are_refused(monkeypatch, tmp_path):
 def test_bad_input_to_the_last_fit_costs_nothing(tmp_path):
     ledger = Ledger(tmp_path / "budget.json", dataset="made up", epsilon=2, delta=1e-5)
     columns = Columns({x: TYPES[x] for x in ("job", "voted")})
-    with pytest.raises(ValueError, match="values that its levels= lack"):
+    with pytest.raises(ValueError, match="values that its levels lack"):
         columns.fit(frame().assign(voted="perhaps"), ledger=ledger, **TERMS)
     with pytest.raises(ValueError, match="take no method="):
         columns.fit(frame(), ledger=ledger, method="vips", **TERMS)
@@ -135,7 +135,7 @@ def test_bad_input_to_the_last_fit_costs_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("name", "values", "reason"),
     [
-        ("school", [1.0, 2.0], "`x` has values that its levels= lack"),
+        ("school", [1.0, 2.0], "`x` has values that its levels lack"),
         ("job", ["farm", None], "or missing ones"),
         ("age", [20.0, np.nan], "missing or infinite"),
         ("visits", [1.5, 2.0], "not counts"),

@@ -78,16 +78,17 @@ def test_a_model_takes_its_coords_and_its_unit_from_the_file(table):
     assert table.coords("region") == {"region": REGIONS}
     assert set(table.coords()) == {"health", "region", "visits", "member"}
     assert table.unit == "person"
+    assert pymc_dp.Columns({"age": table["age"]}).model(FRAME.drop(columns="note"))
     assert table["age"].unscaled(table["age"].scaled([60])) == 60
 
 
 @pytest.mark.parametrize(
     ("column", "values", "sentence"),
     [
-        ("region", ["east", "north", "north"], "`region` has values that survey.json does not"),
+        ("region", ["east", "north", "north"], "`region` has values that its levels lack"),
         ("region", [None, "north", "north"], "or missing ones"),
-        ("age", [np.nan, 20, 20], "`age` has missing values"),
-        ("member", ["maybe", True, False], "`member` has values that survey.json does not"),
+        ("age", [np.nan, 20, 20], "`age` has missing or infinite"),
+        ("member", ["maybe", True, False], "`member` has values that its levels lack"),
         ("person", [None, "ann", "bob"], "records of nobody"),
     ],
 )
@@ -122,9 +123,9 @@ def test_a_file_that_is_no_json_is_refused(tmp_path):
 
 
 def test_a_column_without_a_range_says_so(table):
-    with pytest.raises(ValueError, match="declares no range for the column `note`"):
-        table["note"].scaled([1])
-    with pytest.raises(ValueError, match="has no column `size`"):
+    with pytest.raises(ValueError, match="no range and no levels of a column `note`"):
+        table["note"]
+    with pytest.raises(ValueError, match="of a column `size`"):
         table["size"]
 
 

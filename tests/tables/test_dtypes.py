@@ -26,6 +26,8 @@ from pymc_dp.calibration.budget import Budget
 from pymc_dp.driver.fit import model_in_use, separation
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.tables import given
+from pymc_dp.tables.formula import check_formula, formula_of
+from tests import zoo
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
 
@@ -91,8 +93,6 @@ KINDS = {
     "labels twice": (F, pd.Series(F, index=np.arange(N) // 2)),
     "labels in another order": (F, pd.Series(F, index=np.arange(N)[::-1])),
 }
-# of these a formula makes levels, as its author means
-LEVELS = {"text", "categories of numbers"}
 # the last are PyMC's, of missing values, and that of sparse, of arrays that are not dense
 SENTENCES = (ValueError, TypeError, NotImplementedError, RuntimeError)
 
@@ -128,6 +128,8 @@ def at_the_wall(door, values):
         warnings.simplefilter("ignore")
         try:
             model, data = DOORS[door](values)
+            if formula := formula_of(model):
+                check_formula(formula, None, [])
             model = model_in_use(model)
             budget = Budget(epsilon=1.0, delta=1e-5)
             _, checked = separation(model, budget, data=data)(model)
@@ -166,7 +168,7 @@ def kind_at_the_wall(door, kind):
 @pytest.mark.parametrize(("door", "kind"), CASES)
 def test_a_kind_is_read_as_float64_is_or_refused(door, kind):
     numbers, found = KINDS[kind][0], kind_at_the_wall(door, kind)
-    if found is not None and not (door == "bambi" and kind in LEVELS):
+    if found is not None:
         assert numbers is not None
         assert found == reference(door, numbers)
 
@@ -190,7 +192,7 @@ def test_most_kinds_are_read():
 def test_without_a_look_at_what_pymc_was_given_other_numbers_are_fitted(monkeypatch, fault):
     """The planted fault."""
     monkeypatch.setattr(given, "_fault", lambda data, found: "")
-    monkeypatch.setattr(given, "_labels", lambda data: None)
+    monkeypatch.setattr(given, "_refuse_orders", lambda labels: None)
     found = at_the_wall("observed=", KINDS[fault][1])
     assert found is not None
 
@@ -243,9 +245,7 @@ def test_an_index_picks_the_group_that_it_says_or_is_refused(door, kind):
 
 
 def test_a_frame_of_which_every_column_is_a_number_is_read():
-    with pm.Model() as model:
-        b = pm.Normal("b", shape=3)
-        pm.Normal("y", pm.Data("X", np.eye(4)[:, :3]) @ b, 1.0, observed=np.zeros(4))
+    model = zoo.line(np.eye(4)[:, :3], np.zeros(4))
     frame = pd.DataFrame({"a": pd.Series(K, dtype="Int64"), "b": DECIMALS, "c": K > 2})
     _, checked = separation(
         model, Budget(epsilon=1.0, delta=1e-5), data={"X": frame, "y": pd.Series(Y)}
@@ -257,7 +257,7 @@ def test_a_frame_of_which_every_column_is_a_number_is_read():
 def test_missing_values_of_an_array_are_warned_of():
     """Records with one add nothing, as from an array of float64: of that a fit says a word."""
     data = {"x": GAPS, "y": Y}
-    with pytest.warns(pymc_dp.PosteriorWarning, match="data=`x` has missing values.*adds nothing"):
+    with pytest.warns(pymc_dp.PosteriorWarning, match="`x` has missing values.*adds nothing"):
         pymc_dp.plan(TEMPLATE, data=data, epsilon=1, delta=1e-5, backend="python")
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pymc as pm
 import pytest
 
-import pymc_dp
 from pymc_dp.driver.fit import set_up
 from pymc_dp.errors import PosteriorWarning
+from pymc_dp.model import value_checks
 
 RNG = np.random.default_rng(0)
 ROWS = 300
@@ -128,7 +128,7 @@ def test_data_in_place_of_a_template_are_looked_at():
 
 
 def test_the_first_impossible_record_may_come_late(monkeypatch):
-    monkeypatch.setattr(pymc_dp.tables.checks, "ROWS", 50)
+    monkeypatch.setattr(value_checks, "ROWS", 50)
     y = np.ones(ROWS)
     y[-1] = 0.0
     with pytest.warns(PosteriorWarning, match=IMPOSSIBLE_TEXT):

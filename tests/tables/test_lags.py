@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.contributions.outcomes import compile_draws, drawn_name
+from pymc_dp.contributions.scores import compile_draws, drawn_name
 from pymc_dp.model.separate import separate
 
 rng = np.random.default_rng(0)
@@ -32,9 +32,6 @@ def shuffled(values):
 FIFTH = np.arange(len(Y)) % 5 != 2  # a visit of each person is not in the data
 LAGS = {
     "the outcome of the visit before": (BEFORE, Y),
-    "in other units": ((BEFORE - 3.0) / 2.0, Y),
-    "its logarithm": (np.log1p(np.abs(BEFORE)), np.abs(Y)),
-    "with its sign changed": (-BEFORE, Y),
     "few values": (SOLD[:, :-1].ravel().astype(float), SOLD[:, 1:].ravel()),
     "the outcome of the visit after": (np.append(Y[1:], 0.0), Y),
 }

@@ -10,6 +10,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.errors import PosteriorWarning, PrivacyWarning
+from tests import zoo
 
 N = 60
 RNG = np.random.default_rng(4)
@@ -81,8 +82,9 @@ def predicted(predictor):
 @pytest.mark.parametrize("of", [np.asarray, pd.Series])
 def test_missing_predictors_are_warned_of(of):
     [text] = said(predicted(of(one(3, np.nan))))
-    assert text.startswith("An array of the model has missing values, nan")
-    assert "Observe the predictor by a variable of its own" in text
+    assert text.startswith("an unnamed array of shape (60,)")
+    assert "has missing values, nan" in text
+    assert "Observe a predictor by a variable of its own" in text
 
 
 def test_a_missing_predictor_that_a_condition_replaces_may_be_replaced():
@@ -112,8 +114,7 @@ def test_what_is_small_is_measured_in_persons():
 
 
 def test_a_rare_outcome_is_no_level():
-    with pm.Model() as model:
-        pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=dummy(2).astype(int))
+    model = zoo.coin(dummy(2).astype(int))
     assert said(model) == []
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,26 +163,15 @@ def precision_family(records: Records, name: str) -> ExponentialFamily:
 
 
 def conjugate_prior(
-    records: Records,
-    families: Mapping[str, ExponentialFamily],
-    rng: np.random.Generator,
-    wider: Mapping[ExponentialFamily, ExponentialFamily] = MappingProxyType({}),
+    records: Records, families: Mapping[str, ExponentialFamily], rng: np.random.Generator
 ) -> ConjugatePrior:
-    """Compile the prior's messages, and prove at random points that it is conjugate to each block.
-
-    ``wider`` maps a family to one that contains it, for blocks to which their own does not do.
-    """
+    """Compile the prior's messages, and prove at random points that they are conjugate."""
     first, second = (probe_point(records, families, rng) for _ in range(2))
-    proved, messages = {}, {}
-    for name, family in families.items():
-        for candidate in (family, wider.get(family, family)):
-            [message] = prior_messages(records, {name: candidate}).values()
-            if all(map(nearly_equal, message(first), message(first | {name: second[name]}))):
-                proved[name], messages[name] = candidate, message
-                break
-        else:
+    messages = prior_messages(records, families)
+    for name, message in messages.items():
+        if not all(map(nearly_equal, message(first), message(first | {name: second[name]}))):
             raise NotConjugateError(f"the prior of `{name}` is not conjugate")
-    return ConjugatePrior(proved, messages)
+    return ConjugatePrior(families, messages)
 
 
 def prior_messages(
@@ -291,10 +279,7 @@ def at_point(
 def at_few_points(
     records: Records, outputs: Sequence[AnyVariable], further: Sequence[AnyVariable] = ()
 ) -> AtPoint:
-    """Return what `at_point` does for one record; rewritten only where it is not finite as written.
-
-    Rounding differs: it is for decisions, not for numbers that a fit computes with.
-    """
+    """Return what `at_point` does for one record, for decisions: rewritten only if not finite."""
     compiled = cache(lambda: at_point(records, records.single, outputs, further))
     leaves, latents = records.single.inputs, records.latents
     fn = as_written([*further, *leaves.values(), *latents.values()], outputs)
@@ -323,11 +308,7 @@ def ones(records: Records) -> Point:
 
 
 def probe_rows(records: Records, rng: np.random.Generator, whole: Sequence[int]) -> Batch:
-    """Draw one row for each entry of ``whole``, which is the value of all its whole numbers.
-
-    So a count never exceeds its trials; real numbers lie between 0 and 1, which most likelihoods
-    allow.
-    """
+    """Draw one row for each entry of ``whole``, which is the value of all its whole numbers."""
 
     def values(name: str) -> np.ndarray:
         shape = [len(whole) if length is None else length for length in records.shapes[name]]

@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.gradient import grad
-from scipy.special import digamma, kve, softmax
+from scipy.special import digamma, softmax
 
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 
 Natural = tuple[np.ndarray, ...]
-
-SMALLEST = 1e-12  # a or b of an inverse Gaussian below this are taken as it, to stay proper
 
 
 def _unchanged(eta: Natural, reference: np.ndarray, unit: np.ndarray) -> Natural:
@@ -285,68 +283,6 @@ INVERSE_GAMMA = ExponentialFamily(
     restore=lambda eta, at, unit: (eta[0], eta[1] * at),
 )
 
-# Generalised inverse Gaussian blocks: a variance with a Gamma prior, as in shrinkage priors. The
-# log density is p log x - a x - b / x; its moments are ratios of Bessel functions.
-
-
-def _inverse_gaussian_statistics(log_density: AnyVariable, x: Tensor) -> tuple[Tensor, ...]:
-    """P log x - a x - b / x, as (p, a, b), from three derivatives."""
-    first, second = two_derivatives(log_density, x)
-    [third] = gradients(second.sum(), [x])
-    b = x * (x**3 * third + 2 * x**2 * second) / 2
-    p = -(x**2) * second - 2 * b / x
-    return p, p / x + b / x**2 - first, b
-
-
-def _expected_power(eta: Natural, power: int) -> np.ndarray:
-    """E x^power: (b / a)^(power / 2) K_(order + power)(omega) / K_order(omega)."""
-    order, scale, omega = _canonical(eta)
-    return np.asarray(scale**power * kve(order + power, omega) / kve(order, omega))
-
-
-def _canonical(eta: Natural) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Order, scale and omega: the log density of y = x / scale has -omega (y + 1 / y) / 2."""
-    a, b = np.maximum(eta[1], SMALLEST), np.maximum(eta[2], SMALLEST)
-    return eta[0] + 1, np.sqrt(b / a), 2 * np.sqrt(a * b)
-
-
-def _inverse_gaussian_rule(eta: Natural) -> tuple[np.ndarray, np.ndarray]:
-    """The two points with the mean of x and the mean of 1 / x."""
-    mean, inverse = _expected_power(eta, 1), _expected_power(eta, -1)
-    upper = mean + np.sqrt(np.maximum(mean**2 - mean / inverse, 0.0))
-    return upper, (mean / inverse) / upper
-
-
-def _inverse_gaussian_moments(eta: Natural) -> tuple[np.ndarray, np.ndarray]:
-    mean = _expected_power(eta, 1)
-    return mean, np.sqrt(np.maximum(_expected_power(eta, 2) - mean**2, 0.0))
-
-
-def _inverse_gaussian_sample(eta: Natural, draws: int, rng: np.random.Generator) -> np.ndarray:
-    from scipy.stats import geninvgauss  # slow to import
-
-    order, scale, omega = _canonical(eta)
-    with np.errstate(divide="ignore"):  # of a bound that is infinite where omega is nearly 0
-        shape = (draws, *omega.shape)
-        values: np.ndarray = scale * geninvgauss.rvs(order, omega, size=shape, random_state=rng)
-    return values
-
-
-GENERALISED_INVERSE_GAUSSIAN = ExponentialFamily(
-    name="generalised inverse Gaussian",
-    statistics=_inverse_gaussian_statistics,
-    rule=_inverse_gaussian_rule,
-    reference=lambda eta: _expected_power(eta, 1),
-    lower_bounds=(-np.inf, 0.0, 0.0),
-    raised_to_noise=(False, False, False),
-    sample=_inverse_gaussian_sample,
-    moments=_inverse_gaussian_moments,
-    parameters=("log_coefficient", "rate", "inverse_coefficient"),
-    random_parameters=uniform((-0.5, 1.0), (0.5, 2.0), (0.5, 2.0)),
-    around=lambda eta, x, times: (*GAMMA.around(eta[:2], x, times), eta[2]),
-)
-
-
 # Draws that include the privacy noise. A block's natural parameters are those of its prior, plus
 # what was released about the records: the true sums plus noise of a known size. Every draw first
 # puts that much noise on the released part, which is the posterior of the true sums where nothing
@@ -362,11 +298,7 @@ class NoisyBlock(NamedTuple):
 
 
 def within_bounds(family: ExponentialFamily, likelihood: Natural, variances: Natural) -> Natural:
-    """Raise natural parameters of the likelihood to their lower bounds.
-
-    A precision or a rate below the standard deviation of its noise is raised to that: at 0 its
-    block would have an infinite variance.
-    """
+    """Raise natural parameters of the likelihood to their lower bounds."""
     return tuple(
         np.maximum(part, bound + raised * variance**0.5)
         for part, variance, bound, raised in zip(

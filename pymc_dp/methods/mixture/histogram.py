@@ -14,13 +14,13 @@ from scipy.optimize import minimize
 
 from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.compiling.compile import function
+from pymc_dp.contributions.checks import HISTOGRAM_NORM, outcome_histogram
 from pymc_dp.contributions.gradients import each_gradient, on_batch
-from pymc_dp.contributions.outcome_histogram import CLIP_NORM, outcome_histogram
-from pymc_dp.contributions.outcomes import UNDRAWN, compile_draws, drawn_name
-from pymc_dp.methods.gaussian.expected_scores import made_up_outcomes, outcomes_alone
-from pymc_dp.methods.gaussian.private_start import PrivateStart, Values, reported_as
+from pymc_dp.contributions.scores import UNDRAWN, compile_draws, drawn_name
+from pymc_dp.engine.outcomes import made_up_outcomes, outcomes_alone
 from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.methods.prior import finite_draws, prior_gradient
+from pymc_dp.methods.private_start import PrivateStart, Values, reported_as
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
 from pymc_dp.privacy.query import Noisy, Query
@@ -143,7 +143,7 @@ def _before(
     bins, share = DEFAULTS.bins, DEFAULTS.histogram_share
     own = method._replace(
         size=bins,
-        releases=(ReleaseSpec(HISTOGRAM, Full(), CLIP_NORM, count=2, share=share),),
+        releases=(ReleaseSpec(HISTOGRAM, Full(), HISTOGRAM_NORM, count=2, share=share),),
         compile=lambda backend: Compiled(
             {HISTOGRAM: outcome_histogram(mixture.leaf, bins)}, partial(update, mixture), "python"
         ),
@@ -249,10 +249,7 @@ class Explained:
 
 
 def _likeliest(explained: Explained) -> np.ndarray:
-    """Go downhill from the initial point and the best draws of the prior.
-
-    Where the initial point leads as far down as any, components keep the order that it gives them.
-    """
+    """Go downhill from the initial point and the best draws of the prior."""
     initial, *drawn = explained.mixture.latents.draws
     best = np.argsort([explained.loss(z)[0] for z in drawn])[: DEFAULTS.descents]
     starts = [initial, *(drawn[k] for k in best)]

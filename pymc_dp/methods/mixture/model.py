@@ -30,8 +30,8 @@ from pymc_dp.methods.conjugate.blocks import (
     probe_rows,
 )
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, flat_gradient
-from pymc_dp.methods.gaussian.prior import GaussianPrior, gaussian_prior
 from pymc_dp.methods.method import Doubt, Kind, quoted
+from pymc_dp.methods.normal import GaussianPrior, gaussian_prior
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.methods.prior import prior_curvature
 from pymc_dp.model import Records
@@ -272,11 +272,7 @@ def _far(
     described: xr.Dataset,
     unit: np.ndarray,
 ) -> np.ndarray:
-    """Which means are far from the prior's middle and from the start, in its sds there, (d,).
-
-    Under a normal prior the slope of its log density is the distance over the variance; under one
-    with heavy tails it stays small.
-    """
+    """Which means are far from the prior's middle and from the start, in its sds there, (d,)."""
     if described["rows"].to_numpy().tolist() != records.labels:  # other coordinates
         return np.zeros(records.size, bool)
     mean = described["mean_vector"].to_numpy()
@@ -286,10 +282,7 @@ def _far(
 
 
 def _known_less(records: Records, described: xr.Dataset, unit: np.ndarray) -> np.ndarray:
-    """Which latents of a component are known far less well than those of another, (d,).
-
-    They are elements along the last axis of an array that is as long as a mixture's weights.
-    """
+    """Which latents of a component are known far less well than those of another, (d,)."""
     variance = described["standard_deviation"].to_numpy() ** 2
     variance = variance + np.diag(described["noise_covariance"].to_numpy())
     sd = dict(zip(map(str, described["rows"].to_numpy()), variance**0.5, strict=True))

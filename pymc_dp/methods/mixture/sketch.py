@@ -25,12 +25,11 @@ from scipy.special import log_softmax, softmax
 from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.blocks import nearly_equal, probe_rows
-from pymc_dp.methods.gaussian.averaging import number_of
-from pymc_dp.methods.gaussian.noise_floor import Spectrum
-from pymc_dp.methods.gaussian.private_start import PrivateStart, Values
 from pymc_dp.methods.method import Compiled, Method, Stage, chain
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components, recognise
+from pymc_dp.methods.normal import Spectrum, number_of
 from pymc_dp.methods.options import NotConjugateError
+from pymc_dp.methods.private_start import PrivateStart, Values
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.norms import product
@@ -60,11 +59,7 @@ LEAST_SHARE = 1e-3  # of a component, as a share of all records
 
 
 class Places(NamedTuple):
-    """K components in a space of d coordinates, in which one record has a variance near 1.
-
-    A record's place is where a component's mean would have to be for the record to be its likeliest
-    one. It is normal about the mean of the record's own component.
-    """
+    """K components in a space of d coordinates, in which one record has a variance near 1."""
 
     unit: np.ndarray  # (d, d): brings latents of a component into this space
     covariances: np.ndarray  # of a record's place about its component's mean, (K, d, d)
@@ -220,11 +215,7 @@ class Sketch(NamedTuple):
 
 
 def frequencies_for(places: Places) -> np.ndarray:
-    """Draw directions evenly, and lengths from the width of the prior to that of one record.
-
-    The draw is public and always the same. Long waves tell where the components are, short ones
-    separate them; waves shorter than a record's own spread cancel out.
-    """
+    """Draw public directions, and lengths from the width of the prior to that of one record."""
     count, d = places.mean.shape
     unknown = DEFAULTS.frequencies * count * (d + 1)
     rng = np.random.default_rng(0)
@@ -287,11 +278,7 @@ class Placed(NamedTuple):
 
 
 def decode(places: Places, sketch: Sketch, number: float) -> Placed:
-    """Find places and shares of all components.
-
-    Where components have different known shares, these are first taken as unknown, so that every
-    component may be placed anywhere, and then given to the components whose own are nearest.
-    """
+    """Find places and shares of all components."""
     if places.concentration is not None or nearly_equal(places.shares.min(), places.shares.max()):
         return _descend(places, sketch, number)
     free = places._replace(concentration=np.ones(len(places.shares)))
@@ -338,11 +325,7 @@ class Decoder:
         return self.sketch.waves - self.number * explained
 
     def place(self, k: int, left: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-        """Find where component k explains most of what is left, from coarse to fine.
-
-        Waves are first smoothed over the whole prior. The best places become the centres of
-        smaller clouds of places, until nothing is smoothed.
-        """
+        """Find where component k explains most of what is left, from coarse to fine."""
         d = self.places.mean.shape[1]
         block = slice(k * d, (k + 1) * d)
         spread = np.linalg.cholesky(np.linalg.inv(self.places.precision)[block, block])

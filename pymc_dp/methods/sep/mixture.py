@@ -10,7 +10,7 @@ is a mixture of two Gaussians: with responsibility r_k the record belongs to it,
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -19,14 +19,6 @@ from scipy.special import softmax
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.blocks import natural_parameters
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, NoisyBlock, draw
-from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
-from pymc_dp.methods.gaussian.cavity import cavity, site_share
-from pymc_dp.methods.gaussian.noise_floor import Spectrum, spectral_edge
-from pymc_dp.methods.gaussian.posterior import GaussianPosterior
-from pymc_dp.methods.gaussian.prior import Gammas
-from pymc_dp.methods.linear.quadratic import DEFAULTS as LINEAR
-from pymc_dp.methods.linear.quadratic import Sums
-from pymc_dp.methods.linear.regression import Solved, solve
 from pymc_dp.methods.method import (
     BY_ROUNDS,
     EXPECTATION_PROPAGATION,
@@ -41,10 +33,26 @@ from pymc_dp.methods.method import (
 )
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components
 from pymc_dp.methods.mixture.sketch import SketchedStart
-from pymc_dp.methods.sep.regression import Settings
+from pymc_dp.methods.normal import (
+    Average,
+    Gammas,
+    GaussianPosterior,
+    NoisyAverage,
+    Solved,
+    Spectrum,
+    cavity,
+    number_of,
+    site_share,
+    solve,
+    spectral_edge,
+    within_trust_region,
+)
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.query import Noisy, Query
+
+if TYPE_CHECKING:
+    from pymc_dp.methods.sep.sep import Settings
 
 
 class Defaults(NamedTuple):
@@ -72,10 +80,10 @@ class Defaults(NamedTuple):
     averaged: float = 2 / 3
     averaged_of_annealed: float = 1 / 3
     least_concentration: float = 0.1  # the least concentration of a weight
+    trust_radius: float = 1.0  # prior standard deviations that a step moves the means by at most
 
 
 DEFAULTS = Defaults()
-NO_NOISE = Sums(*np.zeros(5))  # `solve` gets curvatures that are floored already
 
 
 class Context(NamedTuple):
@@ -112,7 +120,7 @@ class _Fit(NamedTuple):
 
     model: MixtureModel
     root: np.ndarray  # symmetric roots of one record's precision
-    settings: Settings
+    settings: "Settings"
     releases: int
     annealed: bool  # whether components part while the likelihood's power grows
 
@@ -131,18 +139,17 @@ class _Fit(NamedTuple):
         """Take the declared number of records, else the released one, as far as it is known."""
         return number_of(self.settings.records_in_sums, sums.value.number, sums.variance.number)
 
-    def expand(self, score: np.ndarray, precision: np.ndarray) -> Sums:
-        """Bring sums from a record's units to all Gaussian latents."""
+    def expand(self, precision: np.ndarray) -> np.ndarray:
+        """Bring precisions from a record's units to all Gaussian latents, (d, d)."""
         blocks, d = self.model.blocks, self.model.prior.d
-        all_scores, all_precisions, zero = np.zeros((1, d)), np.zeros((1, d, d)), np.zeros(1)
-        all_scores[0, blocks] = np.einsum("kde,ke->kd", self.root, score)
+        expanded = np.zeros((d, d))
         inside = self.root @ precision @ self.root
-        all_precisions[0, blocks[:, :, None], blocks[:, None, :]] = inside
-        return Sums(all_scores, all_precisions, zero, zero, zero)
+        expanded[blocks[:, :, None], blocks[:, None, :]] = inside
+        return expanded
 
-    def solve(self, sums: Sums, mean: np.ndarray, gammas: Gammas) -> Solved:
-        """Multiply the sites of the means with the prior."""
-        return solve((None,), self.model.prior, NoisyAverage(sums, NO_NOISE), mean, gammas)
+    def solve(self, precision: np.ndarray, mean: np.ndarray, gammas: Gammas) -> Solved:
+        """Multiply the sites of the means, of this precision (d, d), with the prior."""
+        return solve(self.model.prior, lambda gammas: precision, mean, gammas)
 
     def within(self, covariance: np.ndarray) -> np.ndarray:
         """Covariance of each component's own latents, (K, d, d)."""
@@ -155,7 +162,7 @@ class _Fit(NamedTuple):
         return np.asarray(np.maximum(self.model.concentration + weights, least))
 
 
-def build(records: Records, model: MixtureModel, settings: Settings) -> Method | OnRealLine:
+def build(records: Records, model: MixtureModel, settings: "Settings") -> Method | OnRealLine:
     """Build a method for a mixture: by default rounds, else stochastic expectation propagation.
 
     **Privacy.** Each release of sites is one vector: sites of the components' means in a record's
@@ -194,7 +201,7 @@ def build(records: Records, model: MixtureModel, settings: Settings) -> Method |
         settings={"form": "damped"},
         algorithms=(EXPECTATION_PROPAGATION,),
         doubts=lambda state: (uncentred(records.term_names, BY_ROUNDS),) if settings.noisy else (),
-        defaults=(DEFAULTS, LINEAR),
+        defaults=(DEFAULTS,),
     )
     if sketched is None:
         return method
@@ -220,7 +227,7 @@ def _begin_at(fit: _Fit, mean: np.ndarray) -> State:
     model, (count, d) = fit.model, fit.model.blocks.shape
     precision = DEFAULTS.start_precision * np.tile(np.eye(d), (count, 1, 1))
     sites = Sites(np.zeros((count, d)), precision, np.zeros(count), np.zeros(()))
-    solved = fit.solve(fit.expand(sites.score, precision), mean, model.prior.start())
+    solved = fit.solve(fit.expand(precision), mean, model.prior.start())
     covariance = fit.within(solved.covariance)
     context = Context(mean, covariance, model.concentration, fit.temperature(0))
     sums = NoisyAverage(sites, Sites(*np.zeros(4)))
@@ -281,11 +288,7 @@ def sites_of(
 def basis_of(
     covariance: np.ndarray, curvature: np.ndarray, root: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Diagonalise V and H together: F with F F' = V, the cavity's covariance, a share, and a map.
-
-    Where a record certainly belongs to the component, V becomes F diag(share) F'. The map brings
-    precisions and scores to a record's units.
-    """
+    """Diagonalise V and H together: F with F F' = V, shares, and a map to a record's units."""
     lower = np.linalg.cholesky(covariance)
     values, vectors = np.linalg.eigh(np.swapaxes(lower, -1, -2) @ curvature @ lower)
     factor = lower @ vectors
@@ -319,16 +322,18 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     sums = state.sums.add(latest, Sites(**layout.noise_variance(sd)), h)
     number = fit.number(sums)
     least = max(spectral_edge(sums.variance.precision, d), DEFAULTS.least_share * number)
-    expanded = fit.expand(latest.score, Spectrum.of(sums.value.precision).floored(least))
-    solved = fit.solve(expanded, state.mean, state.solved.gammas)
-    mean = solved.residual(expanded, centre, h) + (1 - h) * (state.mean - centre)
-    mean = solved.step_towards(state.mean, mean)
-    of_score = fit.expand(0 * latest.score, sd**2 * identities).curvature[0]
-    fresh = solved.covariance @ of_score @ solved.covariance
-    without = cavity(solved.linear, solved.precision, expanded.curvature[0], mean, number)
+    precision = fit.expand(Spectrum.of(sums.value.precision).floored(least))
+    solved = fit.solve(precision, state.mean, state.solved.gammas)
+    slope = solved.linear - solved.precision @ centre
+    slope[fit.model.blocks] += np.einsum("kde,ke->kd", fit.root, latest.score)
+    wanted = centre + h * solved.covariance @ slope + (1 - h) * (state.mean - centre)
+    move = wanted - state.mean
+    mean = state.mean + within_trust_region(move, np.diag(solved.precision), DEFAULTS.trust_radius)
+    fresh = solved.covariance @ fit.expand(sd**2 * identities) @ solved.covariance
+    centre, covariance = cavity(solved.linear, solved.precision, precision, mean, number)
     context = Context(
-        without.mean,
-        fit.within(without.covariance),
+        centre,
+        fit.within(covariance),
         fit.concentration((1 - site_share(number)) * sums.value.weights),
         fit.temperature(state.t + 1),
     )
@@ -340,7 +345,7 @@ def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
     """Multiply prior and sites; a component keeps at least a few records."""
     sites, mean = state.sums.value, state.average.mean
     precision = Spectrum.of(sites.precision).floored(DEFAULTS.least_share * fit.number(state.sums))
-    solved = fit.solve(fit.expand(0 * sites.score, precision), mean, state.solved.gammas)
+    solved = fit.solve(fit.expand(precision), mean, state.solved.gammas)
     return GaussianPosterior(mean, solved.covariance, state.average.noise, solved.gammas)
 
 

@@ -31,14 +31,14 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_dp.methods.conjugate.blocks import gaussian_latents
-from pymc_dp.methods.gaussian.prior import GaussianPrior, check_independent, gaussian_prior
-from pymc_dp.methods.linear.predictor import (
+from pymc_dp.methods.linear import (
     Predictor,
     bottlenecks,
     is_near_regression,
     predictor_at,
 )
 from pymc_dp.methods.mixture.model import is_near as is_near_mixture
+from pymc_dp.methods.normal import GaussianPrior, check_independent, gaussian_prior
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.batch import remake
@@ -345,11 +345,7 @@ def relu(mean: Tensor, variance: Tensor) -> Pair:
 
 
 def phi(scale: float, mean: Tensor, variance: Tensor) -> Pair:
-    """Moments of Phi(scale x), exact but for the quadrature.
-
-    The variance is the covariance of two events of probability Phi(a) whose correlation is rho,
-    the integral of exp(-a^2 / (1 + sin t)) / 2 pi over t from 0 to arcsin rho.
-    """
+    """Moments of Phi(scale x), exact but for the quadrature."""
     inflated = 1 + scale**2 * variance
     a = scale * mean / pt.sqrt(inflated)
     end = pt.arcsin(1 - 1 / inflated)

@@ -16,7 +16,7 @@ with features of unit scale.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -34,21 +34,29 @@ from pymc_dp.methods.conjugate.exponential import (
     flat_gradient,
     two_derivatives,
 )
-from pymc_dp.methods.gaussian.averaging import Average, NoisyAverage, number_of
-from pymc_dp.methods.gaussian.cavity import cavity, site_share
-from pymc_dp.methods.gaussian.posterior import GaussianPosterior
-from pymc_dp.methods.gaussian.prior import Gammas, expected_precision
-from pymc_dp.methods.gaussian.trust_region import within_trust_region
-from pymc_dp.methods.linear.predictor import GAUSSIAN, PROBIT
+from pymc_dp.methods.linear import GAUSSIAN, PROBIT
 from pymc_dp.methods.method import BACKPROPAGATION, Compiled, Method
+from pymc_dp.methods.normal import (
+    Average,
+    Gammas,
+    GaussianPosterior,
+    NoisyAverage,
+    cavity,
+    expected_precision,
+    number_of,
+    site_share,
+    within_trust_region,
+)
 from pymc_dp.methods.sep.network import DEFAULTS, PROBIT_SCALE, Network, inner, log_cdf
-from pymc_dp.methods.sep.regression import Settings
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.norms import clip_factors, row_norms
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.sampling.samplers import Full
+
+if TYPE_CHECKING:
+    from pymc_dp.methods.sep.sep import Settings
 
 # mean and standard deviation of a uniform number between 0.1 and 0.9
 CENTRE, SPREAD = 0.5, 0.8 / 12**0.5
@@ -121,7 +129,7 @@ class _Fit(NamedTuple):
     """What the updates of one fit share: public values and compiled priors."""
 
     network: Network
-    settings: Settings
+    settings: "Settings"
     releases: int
     bounded: BoundedLayout  # of a record's vector
     size: np.ndarray  # scales of the weights
@@ -156,7 +164,7 @@ class _Fit(NamedTuple):
 # --- releases ----------------------------------------------------------------------------------
 
 
-def build(records: Records, network: Network, settings: Settings) -> Method:
+def build(records: Records, network: Network, settings: "Settings") -> Method:
     """Build stochastic expectation propagation for a network.
 
     **Privacy.** Each release is one vector: scores and precisions of the weights' sites, the site
@@ -193,7 +201,7 @@ def build(records: Records, network: Network, settings: Settings) -> Method:
     )
 
 
-def _sample_rate(settings: Settings) -> float:
+def _sample_rate(settings: "Settings") -> float:
     """Batches of some hundred records, if the number of records is declared."""
     if settings.sampling is Full:
         return 1.0
@@ -301,11 +309,7 @@ def _begin(fit: _Fit, mean: np.ndarray) -> State:
 def contribution(
     records: Records, network: Network, bounded: BoundedLayout, backend: str
 ) -> RowContribution:
-    """Contribute sites of weights and of the noise, and a one; the context is a `Context`.
-
-    Each part is shortened to a norm of its own, so that a record whose score is long still
-    informs the noise precision; together they stay below the clip norm.
-    """
+    """Contribute sites of weights and of the noise, and a one; the context is a `Context`."""
     compute, (layout, bounds) = derivatives(records, network, backend), bounded
     known = network.output.precision is None
 
@@ -368,10 +372,7 @@ def at_zero(network: Network, graphs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def sites_of(at: Derivatives, context: Context, known: bool) -> Sites:
-    """Match moments, divide by the cavity, and bring sites to units of the noise's precision.
-
-    A variance that a record would make larger stays, as v_new <= v.
-    """
+    """Match moments, divide by the cavity, and bring sites to units of the noise's precision."""
     curvature = np.maximum(at.in_mean**2 - 2 * at.in_variance, 0.0)
     share = np.maximum(1 - context.variance * curvature, DEFAULTS.least_tilted)
     noise = np.zeros((len(at.error), 2)) if known else noise_sites(at, context)
@@ -402,14 +403,7 @@ def noise_sites(at: Derivatives, context: Context) -> np.ndarray:
 
 
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
-    """Average the sites, update the Gammas, and move the mean along the averaged scores.
-
-    An average of memory 1 / b and steps of length h are stable along a direction whose curvature,
-    in the metric, is below (4 / b - 2) / h. Where the trust region shortens a step, they are not:
-    the average then holds scores that no step has followed, drives the mean past the mode, and
-    whether and when the swing ends hangs on the last bit of a sum. So what is averaged on is the
-    score of the step that was made: anti-windup by back-calculation (Astrom and Hagglund 2006).
-    """
+    """Average the sites, update the Gammas, and move the mean along the averaged scores."""
     t, prior = state.t, fit.network.prior
     latest = read(noisy, fit.bounded.layout, query.context.precision)
     sums = _averaged(fit, state, latest)

@@ -45,8 +45,6 @@ from pymc_dp.methods.conjugate.exponential import (
     draw,
     within_bounds,
 )
-from pymc_dp.methods.gaussian.averaging import NoisyAverage
-from pymc_dp.methods.gaussian.private_start import PrivateStart, Values, reported_as
 from pymc_dp.methods.method import (
     BY_ROUNDS,
     NEWTON,
@@ -64,7 +62,9 @@ from pymc_dp.methods.method import (
 )
 from pymc_dp.methods.mixture.model import Mixture, MixtureModel, mixture_of
 from pymc_dp.methods.mixture.sketch import SketchedStart
+from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
+from pymc_dp.methods.private_start import PrivateStart, Values, reported_as
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch, RowContribution
@@ -285,10 +285,6 @@ class Fit(NamedTuple):
 def build(records: Records, structure: Structure, settings: "Settings") -> Method | OnRealLine:
     """Build VIPS for a conjugate model: closed-form updates, or rounds.
 
-    Statistics of one norm, such as counts of successes and categories, are released exactly but
-    for noise. Clipping biases all others, so by default rounds fit their models, and mixtures.
-    Options that rounds do not have take closed-form updates.
-
     **Privacy.** Each release of sums is one vector: the statistics of all blocks in the
     likelihood, clipped jointly. If nothing but the record enters them they are released once.
     Before these, or before rounds, Gaussian components of known covariance that start at one place
@@ -353,10 +349,7 @@ def algorithm(records: Records, structure: Structure) -> Algorithm:
 
 
 def common_norm(records: Records, structure: Structure, statistics: Statistics) -> float | None:
-    """Return the norm of every record's statistics; None where norms may differ.
-
-    Parts of a mixture's statistics are weighted by responsibilities, so that their norms differ.
-    """
+    """Return the norm of every record's statistics; None where norms may differ."""
     families = structure.in_likelihood
     if structure.mixtures or not structure.has_probabilities_alone:
         return None

@@ -33,8 +33,8 @@ from pymc_dp.methods.conjugate.exponential import (
     geometric_mean,
     gradients,
 )
-from pymc_dp.methods.gaussian.averaging import NoisyAverage
 from pymc_dp.methods.method import TOPICS, VARIATIONAL_BAYES, Compiled, Method, beside
+from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
@@ -239,11 +239,7 @@ class Released(NamedTuple):
 
 
 class _ShrunkForm(NamedTuple):
-    """Release totals once, then counts by topic; shrink the topics towards the totals.
-
-    The documents' shares are fitted at the topics' means: exp(E log) of a rare word, whose count is
-    uncertain here, would be too small.
-    """
+    """Release totals once, then counts by topic; shrink the topics towards the totals."""
 
     eta: np.ndarray  # the prior's concentration, (topics, words)
     t: int
@@ -312,10 +308,7 @@ class _ShrunkForm(NamedTuple):
 
 
 class _AbsoluteForm(NamedTuple):
-    """Release counts by topic; negative ones become 0 (the paper's algorithm).
-
-    Without noise and clipping it is stochastic variational Bayes (Hoffman et al. 2010).
-    """
+    """Release counts by topic; negative ones become 0 (the paper's algorithm)."""
 
     eta: np.ndarray  # the prior's concentration, (topics, words)
     t: int
@@ -447,11 +440,7 @@ class Explained(NamedTuple):
 
 
 def topic_counts(model: TopicModel, iterations: int) -> FactoredContribution:
-    """Contribute a document's expected counts of words by topic; the context is `beta`.
-
-    Norms and sum read the same shares, so a record's norm is that of what it adds. A document
-    that is not made of counts has no finite norm and is dropped by the wall; an empty one adds 0.
-    """
+    """Contribute a document's expected counts of words by topic; the context is `beta`."""
     topics, words = model.eta.shape
 
     def prepare(batch: Batch, beta: np.ndarray) -> Explained:

@@ -1,58 +1,49 @@
 """VIPS (Park, Foulds, Chaudhuri and Welling): private variational Bayes in closed form.
 
 First the options; then regressions; last the classes of models, in the order in which they are
-tried, and the method. For linear predictors the residual form releases the score at the current
-mean, so that the noise of the curvature only preconditions; the absolute form (the paper's) solves
-with both noisy statistics.
+tried, and the method. Updates of regressions in closed form are those of the paper, in
+`pymc_dp.papers.regression`.
 """
 
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, Estimating
-from pymc_dp.methods.gaussian.prior import gaussian_prior
-from pymc_dp.methods.linear import regression
-from pymc_dp.methods.linear.predictor import is_near_regression, predictor_of, recognise
-from pymc_dp.methods.linear.quadratic import own_curvature, scaled, variational
-from pymc_dp.methods.linear.regression import Form, LinearOptions, Structure, roles_of
+from pymc_dp.methods.linear import (
+    RoundOptions,
+    Structure,
+    is_near_regression,
+    predictor_of,
+    recognise,
+    roles_of,
+)
 from pymc_dp.methods.method import (
-    FACTORS,
+    BELIEF_NETS,
     POLYA_GAMMA_NEWTON,
     TOPICS,
     VARIATIONAL_BAYES,
-    VARIATIONAL_NEWTON,
     Algorithm,
-    Method,
     OnRealLine,
     of_rounds,
 )
+from pymc_dp.methods.normal import gaussian_prior
 from pymc_dp.methods.options import MethodSpec, ModelClass, build_matching, option
-from pymc_dp.methods.vips import conjugate, factor_model, factors, topics
+from pymc_dp.methods.vips import belief_nets, conjugate, topics
 from pymc_dp.model import Records
 
-
-class Defaults(NamedTuple):
-    """Tuned constants of VIPS; public numbers."""
-
-    # how fast released sums are averaged, where a class of models has no default of its own
-    kappa: float = 0.7
-
-
-DEFAULTS = Defaults()
+KAPPA = 0.7  # where a class of models has no default of its own
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(LinearOptions):
+class Settings(RoundOptions):
     """The options of `vips`; None stands for the default of the model's class."""
 
     released = "statistics"
 
     form: str | None = option(
         None,
-        "``residual``, ``absolute`` or ``paper`` for linear predictors, ``shrunk`` or ``absolute`` "
-        "for topics",
+        "``absolute`` or ``paper`` for linear predictors, ``shrunk`` or ``absolute`` for topics",
     )
     iterations: int | None = option(
         None, "updates of the latents of single records before a release"
@@ -69,7 +60,7 @@ class Settings(LinearOptions):
 
     def rate(self, t: int) -> float:
         """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""
-        kappa = DEFAULTS.kappa if self.kappa is None else self.kappa
+        kappa = KAPPA if self.kappa is None else self.kappa
         return min(1.0, float((self.tau0 + t) ** -kappa))
 
 
@@ -79,18 +70,6 @@ PARTS_COMPONENTS = (
     "well"
 )
 NEVER_RELEASED = "it fits the latents of single records in closed form, and never releases them"
-
-
-BOUNDED = Form(
-    title="residual",
-    algorithm=VARIATIONAL_NEWTON,
-    expect=lambda records, predictor, backend: variational(predictor),
-    next_context=lambda solved, mean, number: (mean, solved.step_covariance),
-    scaled=scaled,
-    step=0.7,
-)
-# the curvature of Pólya-Gamma variables is a bound: posteriors come out too narrow with it
-OWN = BOUNDED._replace(expect=lambda records, predictor, backend: own_curvature(predictor))
 
 
 def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
@@ -104,17 +83,12 @@ def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
 
 def build_regression(
     records: Records, structure: Structure, settings: Settings
-) -> Method | OnRealLine:
-    """Build VIPS for linear predictors: by default rounds, else updates of its own.
-
-    Without noise, too, rounds find the solution where outcomes are yes or no, as its own updates
-    do: these are slower, and report a covariance that is too narrow.
-    """
-    form = OWN if settings.noise_aware else BOUNDED
+) -> OnRealLine | None:
+    """Build rounds for linear predictors; None where an option asks for the paper's updates."""
     rounds = settings.rounds_from(estimating=_estimating(structure))
     if rounds is None and _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON:
         rounds = settings.rounds_without_noise(POLYA_GAMMA)
-    return rounds or regression.build(records, structure, settings, form)
+    return rounds
 
 
 def _estimating(structure: Structure) -> Estimating:
@@ -134,18 +108,6 @@ def _better_for_blocks(records: Records, structure: conjugate.Structure) -> str:
     return ""
 
 
-def _better_for_factors(records: Records, structure: factor_model.FactorModel) -> str:
-    if structure.latent.binary:
-        return NEVER_RELEASED
-    if factor_model.starts_distinct(records, structure):
-        return ""  # dp_advi integrates the latents out, and its intervals are better
-    return (
-        f"{NEVER_RELEASED}, and finds loadings that start alike. Its intervals are too narrow: "
-        "without initial loadings (initval=), or with public ones that differ, dp_advi has "
-        "better ones"
-    )
-
-
 # in the order in which they are tried
 MODEL_CLASSES = (
     ModelClass(
@@ -154,8 +116,8 @@ MODEL_CLASSES = (
         build_regression,
         regression_roles,
         _regression_algorithm,
-        forms=("residual",),
-        options=("feature_bound", "tau0", "kappa"),
+        forms=(),
+        options=("tau0", "kappa"),
         near=is_near_regression,
     ),
     ModelClass(
@@ -181,43 +143,33 @@ MODEL_CLASSES = (
         better=lambda records, structure: NEVER_RELEASED,
     ),
     ModelClass(
-        "factor models",
-        factor_model.recognise,
-        factors.build,
-        factor_model.roles,
-        lambda records, structure: FACTORS,
-        forms=("residual",),
+        "belief nets",
+        belief_nets.recognise,
+        belief_nets.build,
+        belief_nets.roles,
+        lambda records, structure: BELIEF_NETS,
+        forms=(),
         options=("iterations",),
-        near=factor_model.is_near,
-        better=_better_for_factors,
+        near=belief_nets.is_near,
+        better=lambda records, structure: NEVER_RELEASED,
     ),
 )
 
 
-def build(
-    classes: tuple[ModelClass, ...], records: Records, options: Settings
-) -> Method | OnRealLine:
-    """Build VIPS for one model.
+def vips(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
+    """Return the method for models of these classes.
 
     **Privacy.** Every release is one clipped sum of the records' vectors. Latents of single
     records are optimised behind the wall and never released.
     """
-    built = build_matching("vips", classes, records, options)
-    if isinstance(built, OnRealLine):
-        return built
-    return built._replace(defaults=(*built.defaults, DEFAULTS))
-
-
-def vips(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
-    """Return the method for models of these classes."""
     return MethodSpec(
         name="vips",
-        build=partial(build, classes),
+        build=partial(build_matching, "vips", classes),
         options=Settings,
-        fits="conjugate models, regressions, mixtures, topics, factors",
+        fits="conjugate models, regressions, mixtures, topics, belief nets",
         by=f"yes-no regressions: {POLYA_GAMMA_NEWTON}; others and mixtures: as dp_advi; "
         f"counts: {VARIATIONAL_BAYES}; topics: {TOPICS}; "
-        f"factors: {FACTORS}",
+        f"belief nets: {BELIEF_NETS}",
         page="vips",
         constrained=True,
         model_classes=classes,

@@ -6,10 +6,9 @@ import pytest
 
 import pymc_dp
 from benchmarks.survey import Sample, by_design
-from pymc_dp import SurveyWeights
-from pymc_dp.contributions.unit_sums import UnitSums
-from pymc_dp.methods.gaussian.belief import Curvature
-from pymc_dp.methods.gaussian.design import DesignVariance
+from pymc_dp.contributions.scores import UnitSums
+from pymc_dp.engine import rounds
+from pymc_dp.tables.weights import SurveyWeights
 
 N, HOUSEHOLDS = 4000, 1600
 UPPER = 8.0
@@ -96,7 +95,7 @@ def check_design(kind, unit):
 
 def test_the_width_of_the_records_alone_is_not_that_of_the_design(monkeypatch):
     """The planted fault: the variance of weighted scores is taken for their curvature."""
-    monkeypatch.setattr(DesignVariance, "of", lambda self, H: H)
+    monkeypatch.setattr(rounds, "_score_variance", lambda known, state, *_: state.curvature)
     with pytest.raises(AssertionError):
         check_design("linear", "household")
 
@@ -152,9 +151,10 @@ def test_noise_hides_the_form_of_a_variance_and_not_its_size():
     rng, d = np.random.default_rng(1), 20
     noise = rng.normal(size=(d, d))
     seen = 0.5 * np.eye(d) + 0.3 * (noise + noise.T) / 2**0.5
-    found = DesignVariance(Curvature(seen, 0.42 * np.eye(d))).of(np.eye(d))
-    assert np.linalg.eigvalsh(found).min() > 0.1
-    assert np.diag(found) == pytest.approx(np.full(d, 0.5), abs=0.2)
+    found = rounds._filtered(np.eye(d)[None], seen[None], 0.3)[0]
+    assert np.linalg.eigvalsh(found).min() > 0
+    assert np.ptp(np.linalg.eigvalsh(found)) < np.ptp(np.linalg.eigvalsh(seen)) / 2
+    assert np.trace(found) / d == pytest.approx(0.5, abs=0.1)
 
 
 def test_a_household_counts_as_the_sum_of_its_weighted_scores():

@@ -1,20 +1,19 @@
 """Graphs at a few points: as they are written, and rewritten where that is not finite."""
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
 from pymc_dp.methods.conjugate import blocks
 from pymc_dp.methods.conjugate.blocks import at_few_points, probe_rows
 from pymc_dp.model.modes import as_written
+from tests import zoo
 from tests.zoo import REAL, separated
 
 
 def evaluated(graph_of, at):
     """Evaluate a graph of the latent of a model at a probe row."""
-    with pm.Model() as model:
-        pm.Normal("y", pm.Normal("a"), 1.0, observed=REAL)
+    model = zoo.mean(REAL, name="a")
     records, _ = separated(model)
     evaluate = at_few_points(records, [graph_of(records.latents["a"])])
     [value] = evaluate(probe_rows(records, np.random.default_rng(0), [1]), {"a": np.array(at)})

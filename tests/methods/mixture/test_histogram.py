@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.contributions.outcome_histogram import CLIP_NORM, outcome_histogram
+from pymc_dp.contributions.checks import HISTOGRAM_NORM, outcome_histogram
 from pymc_dp.driver.fit import set_up
 from pymc_dp.methods.mixture.histogram import (
     DEFAULTS,
@@ -90,7 +90,7 @@ def test_components_keep_the_order_of_their_initial_values(order):
 def test_a_record_counts_once_wherever_its_outcome_lies():
     outcomes = np.array([-1e300, -1.0, 0.0, 0.5, 1.0, 2.0, 1e300])
     rows = outcome_histogram("y", 4).rows({"y": outcomes}, np.array([0.0, 1.0, 1.0]))
-    assert (np.linalg.norm(rows, axis=1) == CLIP_NORM).all()
+    assert (np.linalg.norm(rows, axis=1) == HISTOGRAM_NORM).all()
     assert rows.argmax(axis=1).tolist() == [0, 0, 0, 1, 1, 3, 3]
 
 

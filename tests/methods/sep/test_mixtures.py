@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.gaussian.noise_floor import Spectrum
+from pymc_dp.methods.normal import Spectrum
 from pymc_dp.methods.sep.mixture import Context, sites_of, weight_sites
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import build as model_of

@@ -292,7 +292,7 @@ def test_another_likelihood_is_refused(waves):
         fit(lambda: pm.Poisson("y", pm.math.exp(hidden(features, 4)), observed=np.arange(600) % 4))
 
 
-@pytest.mark.parametrize("option", [{"form": "algorithm3"}, {"feature_bound": 2.0}])
+@pytest.mark.parametrize("option", [{"form": "algorithm3"}])
 def test_options_of_other_kinds_are_refused(waves, option):
     features, y = waves
     with pytest.raises(ValueError, match="(to|for) Bayesian networks"):

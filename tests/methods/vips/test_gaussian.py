@@ -100,14 +100,9 @@ EXACT = [
 ]
 
 
-# one of each structure in absolute form: the features, which differ, are the same in both
-IN_BOTH_FORMS = [(*case, "residual") for case in EXACT]
-IN_BOTH_FORMS += [(*EXACT[k], "absolute") for k in (0, 5)]
-
-
-@pytest.mark.parametrize(("build", "names", "expected", "form"), IN_BOTH_FORMS)
-def test_a_gaussian_posterior_is_exact(build, names, expected, form):
-    same_to(1e-8, gaussian(fitted(build, form=form, n=5), names), expected)
+@pytest.mark.parametrize(("build", "names", "expected"), EXACT)
+def test_a_gaussian_posterior_is_exact(build, names, expected):
+    same_to(1e-8, gaussian(fitted(build, n=5), names), expected)
 
 
 def correlated_prior_and_faint_data():
@@ -188,13 +183,9 @@ SCALED = [
 ]
 
 
-# a form is one of the sums of records: how a prior or an sd is written is the same in both
-@pytest.mark.parametrize(
-    ("build", "names", "reference", "form"),
-    [*((*case, "residual") for case in SCALED), (*SCALED[0], "absolute")],
-)
-def test_a_precision_is_that_of_variational_bayes(build, names, reference, form):
-    idata = fitted(build, form=form, n=40)
+@pytest.mark.parametrize(("build", "names", "reference"), SCALED)
+def test_a_precision_is_that_of_variational_bayes(build, names, reference):
+    idata = fitted(build, n=40)
     same_to(1e-8, (*gaussian(idata, names), *parameters(idata, "tau")), reference())
 
 

@@ -101,14 +101,9 @@ AUGMENTED = [
 ]
 
 
-# one of each likelihood in absolute form: the features, which differ, are the same in both
-IN_BOTH_FORMS = [(*case, "residual") for case in AUGMENTED]
-IN_BOTH_FORMS += [(*AUGMENTED[k], "absolute") for k in (4, 5)]
-
-
-@pytest.mark.parametrize(("build", "names", "reference", "form"), IN_BOTH_FORMS)
-def test_a_logistic_likelihood_is_that_of_variational_bayes(build, names, reference, form):
-    same_to(1e-6, gaussian(fitted(build, form=form), names), reference())
+@pytest.mark.parametrize(("build", "names", "reference"), AUGMENTED)
+def test_a_logistic_likelihood_is_that_of_variational_bayes(build, names, reference):
+    same_to(1e-6, gaussian(fitted(build), names), reference())
 
 
 def logistic_with_precision_of_weights():
@@ -150,16 +145,14 @@ def vb_two_outcomes():
     return mean, covariance
 
 
-@pytest.mark.parametrize("form", ["residual", "absolute"])
-def test_two_outcomes_share_their_predictor(form):
-    same_to(1e-6, gaussian(fitted(two_outcomes, form=form), A), vb_two_outcomes())
+def test_two_outcomes_share_their_predictor():
+    same_to(1e-6, gaussian(fitted(two_outcomes), A), vb_two_outcomes())
 
 
-@pytest.mark.parametrize("form", ["residual", "absolute"])
-def test_small_batches_come_close(form):
+def test_small_batches_come_close():
     with deterministic_noise(1):
         settings = {"sampling": "poisson", "sample_rate": 0.2, "kappa": 0.7, "n": 400}
-        idata = fitted(logistic, form=form, **settings)
+        idata = fitted(logistic, **settings)
     mean, covariance = LOGISTIC()
     got = idata["fit"]["mean_vector"].sel(gaussian=A).values
     np.testing.assert_array_less(np.abs(got - mean), 0.5 * np.sqrt(np.diag(covariance)))

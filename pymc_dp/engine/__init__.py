@@ -1,0 +1,1 @@
+"""Rounds: a private posterior of any model, from noisy scores and curvatures."""

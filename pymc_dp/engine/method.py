@@ -1,0 +1,378 @@
+"""Rounds as a method: how they share the budget, what they release, and their posterior."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import cache, cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.accounting.plan import ReleaseSpec
+from pymc_dp.contributions.estimating import AVERAGED, Estimating
+from pymc_dp.contributions.scores import DrawnScores, drawn_scores, score_scales, size_of_scales
+from pymc_dp.contributions.whitened import (
+    PRODUCTS,
+    joint_norm,
+    parts_of,
+    vector_size,
+    whitened_scores,
+)
+from pymc_dp.engine.clipping import Part
+from pymc_dp.engine.conditional import NormalLikelihood
+from pymc_dp.engine.constants import CONSTANTS
+from pymc_dp.engine.curvature import dense, inverse, matrix_blocks, vector_blocks
+from pymc_dp.engine.made_up import null_space_of
+from pymc_dp.engine.outcomes import OutcomeScale, outcome_scale, shape_latents
+from pymc_dp.engine.prior import (
+    NormalPrior,
+    PriorAsWritten,
+    drawn_or_wide,
+    if_normal,
+    prior_as_written,
+    reads_all,
+)
+from pymc_dp.engine.report import describe, doubts_of_chains, doubts_of_rounds
+from pymc_dp.engine.rounds import Known, State, begin, likelihood, update
+from pymc_dp.engine.start import first_point, measured, near_prior, unit_of_scores
+from pymc_dp.methods.method import (
+    Both,
+    Compiled,
+    Doubt,
+    Method,
+    OnRealLine,
+    Stage,
+    Trace,
+    chain,
+    of_rounds,
+)
+from pymc_dp.methods.mixture.histogram import histogram_start
+from pymc_dp.methods.mixture.model import lost_components
+from pymc_dp.methods.normal import draw_gaussian, shrunk
+from pymc_dp.methods.options import Options
+from pymc_dp.methods.prior import Gradient, prior_gradient
+from pymc_dp.methods.private_start import FindStart, point_at
+from pymc_dp.model import Records
+from pymc_dp.privacy.query import Query
+from pymc_dp.sampling.samplers import Full
+from pymc_dp.tables.weights import SurveyWeights
+
+SCALES, SCORES = "score scales", "whitened scores"
+# releases of the shortest rounds: scales, then two of scores and curvatures
+FEWEST_RELEASES = 3
+
+
+def default_length(noisy: bool) -> int:
+    """Return the number of releases: twice as many rounds without noise, as they cost no budget."""
+    return (CONSTANTS.rounds if noisy else 2 * CONSTANTS.rounds) + 1
+
+
+def check_length(releases: int) -> int:
+    """Return how many releases rounds make; too few raise ValueError."""
+    if releases < FEWEST_RELEASES:
+        raise ValueError(
+            f"{releases} releases are too few for the rounds that make the posterior noise-aware, "
+            f"which need {FEWEST_RELEASES}: give a larger n=, or noise_aware=False."
+        )
+    return releases
+
+
+class RoundTerms(NamedTuple):
+    """How many rounds there are, and of what."""
+
+    rounds: int
+    number: int | None  # of records (or units), where it is declared
+    of_units: bool  # whether a unit of several records is clipped as one
+    estimating: Estimating | None = AVERAGED  # what a record adds; None for its score at the point
+    survey: SurveyWeights | None = None  # weights of the records
+
+    @classmethod
+    def of(cls, options: Options, releases: int) -> "RoundTerms":
+        """Count the rounds of so many releases: scales, and rounds."""
+        survey = getattr(options, "weights", None)
+        return cls(releases - 1, options.num_records, options.of_units, survey=survey)
+
+    @property
+    def counted(self) -> int | None:
+        """What records count together, where it is declared; of weights nothing is."""
+        return self.number if self.survey is None else None
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The share of the budget of each round; scales have what is left."""
+        grown = CONSTANTS.growth ** np.arange(self.rounds)
+        return tuple(map(float, (1 - CONSTANTS.share_of_scales) * grown / grown.sum()))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rounds:
+    """Rounds of the latents that records read: what they are of, compiled when it is needed."""
+
+    records: Records
+    terms: RoundTerms
+    prior: Callable[[], NormalPrior]  # of the rounds
+    slope: Callable[[], Gradient]  # of the author's own log prior
+    written: PriorAsWritten | None  # None where the posterior is normal, and that of the rounds
+
+    @cached_property
+    def scale(self) -> OutcomeScale | None:
+        """Return the latent of the scale of outcomes."""
+        return outcome_scale(self.records)
+
+    @cached_property
+    def dispersion(self) -> np.ndarray:
+        """Return which latents set the scale or the shape of outcomes, (d,); none if all do."""
+        found, scale = shape_latents(self.records), self.scale
+        if scale is not None:
+            found = found | (np.arange(found.size) == scale.latent)
+        return np.zeros_like(found) if found.all() else found
+
+    @cached_property
+    def scores(self) -> DrawnScores:
+        """Compile the scores: some passes over the records, for which Python is fastest."""
+        found = drawn_scores(self.records, "python", self.terms.estimating)
+        return found.with_dispersion(self.dispersion)._replace(survey=self.terms.survey)
+
+    @cached_property
+    def known(self) -> Known:
+        """Return what is known before the first release."""
+        prior, scores = self.prior(), self.scores
+        return Known(
+            prior_mean=vector_blocks(prior.mean),
+            prior_precision=matrix_blocks(prior.precision),
+            shares=self.terms.shares,
+            number=self.terms.counted,
+            parts=tuple(self._parts()),
+            scale=self.scale,
+            null_space=null_space_of(self.records, scores),
+            estimating=scores.estimating,
+            is_centred=self.records.outcomes is not None,
+            products=self.products,
+        )
+
+    def _parts(self) -> list[Part]:
+        own, share = self.dispersion, CONSTANTS.dispersion_share
+        if not own.any():
+            return [Part(vector_blocks(~own), 1.0, 1.0, False)]
+        location = Part(vector_blocks(~own), 1.0, 1 - share, False)
+        return [location, Part(vector_blocks(own), 1.0, share, True)]
+
+    @property
+    def products(self) -> float:
+        """The part of products of scores in the joint vector, over the score's."""
+        return 0.0 if self.terms.survey is None else PRODUCTS
+
+    @property
+    def observed(self) -> list[int]:
+        """Latents whose scores at observed outcomes are measured, too."""
+        scale = self.scale
+        return [] if scale is None else [scale.latent]
+
+    @cached_property
+    def start(self) -> np.ndarray:
+        """Return where rounds begin without a method before them, (d,)."""
+        return first_point(self.records, self.slope(), self.scores)
+
+    def begin(self, start: np.ndarray) -> State:
+        """Return the first state."""
+        return begin(self.known, start)
+
+    def draw(self, state: State, draws: int, rng: np.random.Generator) -> Both:
+        """Draw the posterior, with the width of the noise and without it."""
+        known = self.known
+        found, without = (likelihood(known, state, noisy) for noisy in (True, False))
+        if self.written is not None:
+            A, c = dense(found.A), found.c.reshape(-1)
+            lost = dense(without.A) - A
+            return self.written.draw(NormalLikelihood(c, A), lost, draws, rng)
+        wide, narrow = (dense(inverse(x.A + known.prior_precision)) for x in (found, without))
+        v = draw_gaussian(found.mean.reshape(-1), wide, draws, rng)
+        less = shrunk(v, wide, narrow)
+        return self._by_latents(v), None if less is None else self._by_latents(less)
+
+    def _by_latents(self, v: np.ndarray) -> dict[str, np.ndarray]:
+        return dict(zip(self.records.point, self.records.split(v), strict=True))
+
+    def doubts(self, state: State) -> tuple[Doubt, ...]:
+        """List what is doubtful about the posterior."""
+        known = self.known
+        found = doubts_of_rounds(self.records, known, state, self.terms.of_units)
+        if self.written is None:
+            return found
+        return (*found, *doubts_of_chains(self.written, known, state))
+
+    def describe(self, state: State) -> xr.Dataset:
+        """Return the released parameters."""
+        return describe(self.records, self.known, state)
+
+
+def rounds_of(records: Records, prior: Callable[[str], Gradient], terms: RoundTerms) -> Rounds:
+    """Return rounds of a model, with the posterior in closed form where it is normal."""
+    slope = cache(lambda: prior("python"))
+    written = prior_as_written(records)
+    is_centred = written.records is not records and [*written.records.latents] != [*records.latents]
+    if reads_all(records) and not is_centred:
+        normal = if_normal(slope(), records.start)
+        if normal is not None:
+            return Rounds(records, terms, lambda: normal, slope, None)
+    own = cache(lambda: _checked(written).normal)
+    of_reduced = cache(lambda: prior_gradient(written.records, "python"))
+    return Rounds(written.reduced, terms, own, partial(_slope_of, written, of_reduced), written)
+
+
+def normal_rounds_of(
+    records: Records, prior: Callable[[str], Gradient], terms: RoundTerms
+) -> Rounds:
+    """Return rounds of all latents with a normal posterior, after a method that has them all."""
+    slope = cache(lambda: prior("python"))
+
+    @cache
+    def normal() -> NormalPrior:
+        exact = if_normal(slope(), records.start)
+        return exact or NormalPrior.of(drawn_or_wide(records, np.arange(records.size)))
+
+    return Rounds(records, terms, normal, slope, None)
+
+
+def _checked(written: PriorAsWritten) -> PriorAsWritten:
+    _ = written.integrated  # what cannot be drawn in the end fails here, before any budget is spent
+    return written
+
+
+def _slope_of(written: PriorAsWritten, of_all: Callable[[], Gradient]) -> Gradient:
+    """Return the slope of the log prior in the latents that records read, others at their start."""
+    whole, places = written.records.start, written.places
+
+    def slope(z: np.ndarray) -> np.ndarray:
+        point = whole.copy()
+        point[places] = z
+        return np.asarray(of_all()(point)[places])
+
+    return slope
+
+
+def stages_of_rounds(
+    rounds: Rounds,
+    share: float = 1.0,
+    point: Callable[[Any], np.ndarray] | None = None,
+) -> tuple[Stage, Stage]:
+    """Return the stages: scales of scores, then rounds, which take ``share`` of the budget.
+
+    ``point`` returns where the method before has ended.
+
+    **Privacy.** A vector of magnitudes of scores, none of whose entries a record moves by more than
+    1, and a vector of score, slope (of all latents, and along one direction), counts of lengths and
+    traces for each round, whose joint norm is clipped. All take all records; coordinates and clip
+    norms are functions of earlier releases. All else is post-processing.
+    """
+    scales, scored = _scales(rounds, share), _scores(rounds, share)
+    if point is None:
+        return Stage(scales), Stage(scored)
+
+    def after(state: Any) -> State:
+        return rounds.begin(near_prior(rounds.records, point(state), rounds.slope()))
+
+    return Stage(scales, after), Stage(scored)
+
+
+def _scales(rounds: Rounds, share: float) -> Method:
+    """Release the scales of scores."""
+    d, own = rounds.records.size, share * CONSTANTS.share_of_scales
+    norm = size_of_scales(d, len(rounds.observed)) ** 0.5
+    is_weighted = rounds.terms.survey is not None
+    return Method(
+        size=vector_size(d, parts_of(rounds.dispersion), is_weighted),
+        init=lambda rng: rounds.begin(rounds.start),
+        settings={},
+        algorithms=(of_rounds(rounds.records, rounds.terms.estimating),),
+        releases=(ReleaseSpec(SCALES, Full(), norm, count=1, share=own),),
+        compile=lambda backend: Compiled(
+            {SCALES: score_scales(rounds.scores, rounds.observed, unit_of_scores(rounds.known))},
+            lambda state, query, noisy: measured(
+                rounds.known, state, noisy, CONSTANTS.share_of_scales
+            ),
+            runs_on="python",
+        ),
+        query=lambda state, rng: Query(SCALES, state.at.point),
+        posterior=lambda state, draws, rng: rounds.draw(state, draws, rng)[0],
+        describe=rounds.describe,
+        trace=_trace,
+        doubts=rounds.doubts,
+        defaults=(CONSTANTS,),
+    )
+
+
+def _scores(rounds: Rounds, share: float) -> Method:
+    """Release scores and slopes in whitened coordinates."""
+    norm = CONSTANTS.clip * rounds.records.size**0.5 * joint_norm(rounds.products)
+
+    def aware(state: State, draws: int, rng: np.random.Generator) -> Both | None:
+        is_noisy = state.t > 1 and state.report.noise_unit > 0
+        return rounds.draw(state, draws, rng) if is_noisy else None
+
+    return _scales(rounds, share)._replace(
+        releases=tuple(
+            ReleaseSpec(SCORES, Full(), norm, count=1, share=share * own)
+            for own in rounds.terms.shares
+        ),
+        compile=lambda backend: Compiled(
+            {SCORES: whitened_scores(rounds.scores)},
+            partial(update, rounds.known),
+            runs_on="python",
+        ),
+        query=lambda state, rng: Query(SCORES, state.at, state.at.clip_norm),
+        noise_aware=aware,
+    )
+
+
+def _trace(state: State) -> Trace:
+    return {
+        "mean_path": (("rows",), state.at.point),
+        "noise_to_signal": ((), state.report.noise_to_signal),
+        "clip_factor": ((), 1.0),
+    }
+
+
+def whitened_method(
+    records: Records,
+    prior: Callable[[str], Gradient],
+    terms: RoundTerms,
+    find_start: FindStart = lambda: None,
+) -> Method:
+    """Fit by rounds alone.
+
+    They begin at the initial point, or where histograms, else what ``find_start`` returns, find
+    the latents.
+    """
+    start = histogram_start(records, terms.of_units) or find_start()
+    rounds = rounds_of(records, prior, terms)
+    if start is None:
+        (first, _), *others = stages_of_rounds(rounds)
+    else:
+        point = partial(point_at, rounds.records)
+        (scales, handed), *later = stages_of_rounds(rounds, 1 - start.share, point)
+        first, hand_over = start.before(scales, handed)
+        others = [Stage(scales, hand_over), *later]
+    whole = chain(first, *others)
+    every = (first, *(stage.method for stage in others))
+    # the last round has no share: it takes what the others leave, and a caller's noise multiplier
+    *specs, last = (spec for method in every for spec in method.releases)
+    return whole._replace(
+        releases=(*specs, dataclasses.replace(last, share=None)),
+        doubts=lambda staged: (
+            *whole.doubts(staged),
+            *lost_components(records, prior("python"), whole.describe(staged)),
+        ),
+    )
+
+
+def by_rounds(terms: RoundTerms, find_start: FindStart = lambda: None) -> OnRealLine:
+    """Release scores and curvatures like `dp_advi`, whatever the scales of the data are.
+
+    What a record adds is the method's own, as `RoundTerms.estimating` says.
+    """
+
+    def build(records: Records) -> Method:
+        return whitened_method(records, partial(prior_gradient, records), terms, find_start)
+
+    return OnRealLine(build)

@@ -1,0 +1,237 @@
+"""Which latents set the scale or the shape of outcomes, and models that hold nothing but outcomes.
+
+Location and scale of normal outcomes are found together: while the location is far, residuals are
+long and the scale is large, and it falls as the location is found. How the likelihood changes with
+the scale is known without any release: scores and curvatures of the location go with one over the
+square of the scale.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from pymc.distributions.continuous import WaldRV
+from pymc.distributions.moments import mean
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random import basic as rv
+from pytensor.tensor.random.basic import LogNormalRV, NormalRV
+from pytensor.tensor.shape import Shape, Shape_i
+
+from pymc_dp.compiling.compile import function
+from pymc_dp.contributions.channels import MANY_LATENTS
+from pymc_dp.contributions.gradients import on_batch
+from pymc_dp.engine.constants import CONSTANTS
+from pymc_dp.engine.made_up import ROWS, computes_with_columns, made_up
+from pymc_dp.model import Records
+from pymc_dp.model.batch import Outcomes
+from pymc_dp.model.graphs import AnyVariable, Node, pt
+from pymc_dp.privacy.contribution import Batch
+
+
+class OnlyOutcome(NamedTuple):
+    """How the outcome of a record is drawn."""
+
+    name: str  # of the array of the batch
+    graph: AnyVariable
+    node: Node  # of its random variable
+    stage: Outcomes
+
+
+def only_outcome(records: Records) -> OnlyOutcome | None:
+    """Return the outcome, or None where there are several, or it is computed from what is drawn."""
+    if records.outcomes is None or len(records.outcomes) > 1:
+        return None
+    [stage] = records.outcomes
+    if len(stage.drawn) > 1:
+        return None
+    [(name, graph)] = stage.drawn.items()
+    return OnlyOutcome(name, graph, graph.owner, stage) if graph.owner else None
+
+
+# in others the scale goes with the shape of the tails, and residuals are not squared
+NORMAL = (NormalRV, LogNormalRV)
+STEP = 1e-4  # of differences of the logarithm of the scale
+# so far from the start the logarithm of the scale must be linear in the latent
+LINEAR_WITHIN = 20.0
+# the binary logarithm of a mean of squared normal numbers, less the mean of their logarithms
+BITS_OF_NORMAL = 1.83
+
+
+class OutcomeScale(NamedTuple):
+    """A latent that sets the scale of the outcomes, and those that set their location."""
+
+    latent: int  # its coordinate
+    location: np.ndarray  # which coordinates the location reads, (d,)
+    slope: float  # b: the logarithm of the scale is b times the latent, and a constant
+
+    def units(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Return by how much one scale is shorter than another, in the location alone, (d,)."""
+        shorter = np.exp(self.slope * (before - after)[self.latent])
+        return np.where(self.location, shorter, 1.0)
+
+    def step(self, of_newton: float) -> float:
+        """Return the step in the latent whose first order is that of Newton's method.
+
+        That one is (R - 1) / (2 b), where R is the mean squared residual in units of the scale, and
+        the scale itself goes with the root of R.
+
+        >>> round(OutcomeScale(0, np.array([False]), slope=1.0).step(1.5), 3)  # R = 4
+        0.693
+        """
+        ratio = max(1 + 2 * self.slope * of_newton, CONSTANTS.least_fall)
+        return float(np.log(ratio) / (2 * self.slope))
+
+    def excess_bits(self, bits: float) -> float:
+        """Return the binary logarithm of the mean squared residual, in units of the scale.
+
+        ``bits`` is the mean binary logarithm of scores of the latent at observed outcomes, which
+        are b (R - 1) with R a squared residual.
+        """
+        return float(bits + BITS_OF_NORMAL - np.log2(abs(self.slope)))
+
+    def started(self, point: np.ndarray, excess_bits: float) -> np.ndarray:
+        """Raise the scale at the start, (d,), to that of the residuals, if they are longer."""
+        raised = point.copy()
+        raised[self.latent] += np.log(2.0) * max(excess_bits, 0.0) / (2 * self.slope)
+        return raised
+
+
+def outcome_scale(records: Records) -> OutcomeScale | None:
+    """Find the latent that alone sets the scale of a model's outcomes, for all records alike."""
+    outcome = only_outcome(records)
+    if outcome is None or not isinstance(outcome.node.op, NORMAL):
+        return None
+    location, scale = outcome.node.op.dist_params(outcome.node)
+    read = set(ancestors([scale]))
+    latents = [z for z in records.latents.values() if z in read]
+    if len(latents) != 1 or read & set(outcome.stage.inputs.values()):
+        return None
+    by_location = set(ancestors([location]))
+    [latent] = latents
+    if latent in by_location or records.point[str(latent.name)].size > 1:
+        return None
+    reads = [
+        np.full(records.point[key].size, z in by_location) for key, z in records.latents.items()
+    ]
+    before = list(records.latents).index(str(latent.name))
+    slope = _slope_if_linear(latent, scale, float(records.point[str(latent.name)].item()))
+    if slope is None:
+        return None
+    return OutcomeScale(
+        latent=sum(flags.size for flags in reads[:before]),
+        location=np.concatenate(reads),
+        slope=slope,
+    )
+
+
+def _slope_if_linear(latent: AnyVariable, scale: AnyVariable, at: float) -> float | None:
+    """Return b if the scale is an exponential of b times its latent; one with a bound is not."""
+    log_scale = function([latent], pt.log(scale).ravel()[0], "python")
+    one = (1,) * latent.type.ndim
+
+    def slope(z: float) -> float:
+        high, low = (
+            float(log_scale(np.full(one, x, latent.type.dtype))) for x in (z + STEP, z - STEP)
+        )
+        return (high - low) / (2 * STEP)
+
+    slopes = [slope(at + far) for far in (-LINEAR_WITHIN, -1.0, 0.0, 1.0, LINEAR_WITHIN)]
+    return slopes[2] if np.ptp(slopes) < 1e-3 * abs(slopes[2]) else None
+
+
+WITH_SHAPES = rv.BetaBinomialRV | rv.BetaRV | rv.GammaRV | rv.InvGammaRV | rv.NegBinomialRV
+WITH_SHAPES |= rv.StudentTRV | rv.VonMisesRV | WaldRV
+UNCHANGED = 1e-6
+
+# (batch, z, number of draws) -> means of outcomes
+Means = Callable[[Batch, np.ndarray, np.ndarray], np.ndarray]
+
+
+def shape_latents(records: Records) -> np.ndarray:
+    """Return which coordinates, (d,), set the shape of a model's outcomes and not their mean.
+
+    The scale of Student-t outcomes is none of them: it must grow before their location is found.
+    There are none, either, where columns are compared or computed with before latents are: what
+    leaves the means of made-up records as they are may move those of others.
+
+    **Privacy.** A function of the model's graph, and of the shapes and types of its columns.
+    """
+    none = np.zeros(records.size, bool)
+    outcome = only_outcome(records)
+    if outcome is None or records.local_latents or not isinstance(outcome.node.op, WITH_SHAPES):
+        return none
+    if computes_with_columns(records):
+        return none
+    node, stage = outcome.node, outcome.stage
+    parameters = node.op.dist_params(node)
+    read = set(ancestors(parameters))
+    if isinstance(node.op, rv.StudentTRV):
+        read -= set(ancestors([parameters[2]]))
+    means = on_batch(records, [stage.number], mean(outcome.graph), "python", stage.inputs)
+    found = _without_effect(records, [z in read for z in records.latents.values()], means)
+    return none if found.all() else found
+
+
+def _without_effect(records: Records, candidates: Sequence[bool], means: Means) -> np.ndarray:
+    """Return the coordinates, (d,), of those candidates that change no mean of made-up records."""
+    rng = np.random.default_rng(0)
+    rows = ROWS + 20 * records.size
+    batch = made_up(records, rng, rows)
+    # of moderate size, too: of a large mean, or one next to nothing, rounding leaves little
+    batches = [batch, {name: _moderate(x) for name, x in batch.items()}]
+    found = np.zeros(records.size, bool)
+    places = records.split(np.arange(records.size))
+    for own, is_candidate in zip(places, candidates, strict=True):
+        found[own.ravel()] = is_candidate and all(
+            _keeps_means(records, own.ravel(), means, batch, rng) for batch in batches
+        )
+    return found
+
+
+def _keeps_means(
+    records: Records, own: np.ndarray, means: Means, batch: Batch, rng: np.random.Generator
+) -> bool:
+    """Whether a move of these coordinates leaves the means of a batch as they are."""
+    here = records.start + rng.normal(size=records.size)
+    there = here.copy()
+    there[own] += rng.normal(size=own.size)
+    with np.errstate(all="ignore"):
+        first, second = (np.asarray(means(batch, z, np.asarray(1))) for z in (here, there))
+    both = np.isfinite(first) & np.isfinite(second)
+    return bool(both.any()) and np.allclose(
+        first[both], second[both], rtol=UNCHANGED, atol=UNCHANGED
+    )
+
+
+def _moderate(column: np.ndarray) -> np.ndarray:
+    """Bring real numbers between -1 and 1; integers may be indices."""
+    return np.clip(column, -1, 1) if column.dtype.kind == "f" else column
+
+
+def outcomes_alone(records: Records, of_units: bool) -> bool:
+    """Whether records, and not units of several, hold nothing but outcomes that can be drawn.
+
+    Latents of single records, which are integrated out, are drawn from their priors with them.
+    """
+    held = set(records.batch.inputs) - set(records.local_latents)
+    alone = held == set(records.drawn) and not of_units
+    return alone and records.size <= MANY_LATENTS and not _draws_read_records(records)
+
+
+def _draws_read_records(records: Records) -> bool:
+    """Whether drawing an outcome reads the observed one, as a multinomial its number of trials."""
+    for stage in records.outcomes or ():
+        for leaf, graph in stage.drawn.items():
+            lengths = [v for v in ancestors([graph]) if isinstance(v.owner_op, Shape | Shape_i)]
+            if stage.inputs.get(leaf) in set(ancestors([graph], blockers=lengths)):
+                return True
+    return False
+
+
+def made_up_outcomes(records: Records, rows: int) -> Batch:
+    """Return outcomes of 0, to draw others in their place."""
+    shapes, inputs = records.shapes, records.batch.inputs
+    return {
+        name: np.zeros([rows if n is None else n for n in shapes[name]], inputs[name].type.dtype)
+        for name in records.drawn
+    }

@@ -1,0 +1,539 @@
+"""Rounds: an iterated Kalman filter for the posterior of any model, on noisy scores and curvatures.
+
+Newton's method for the mode, in which a record adds a clipped score and its slope to a noisy sum.
+The curvature is filtered from round to round (`curvature`); the scores of all rounds are one
+regression by generalised least squares; what clipping leaves out is bounded by counts (`clipping`).
+After Bell and Cathey (1993), the iterated Kalman filter as a Gauss-Newton method; centred clipping
+as in Künsch, Stefanski and Carroll (1989).
+
+    release     scales   round 1   round 2        ...        round 13
+    budget      |#|      |#|       |#|       each 1.2 times   |#####|
+    point       start    start ----> damped Newton steps ----> mode
+    says        N, units scores, slope, slope along the path, traces, counts of lengths
+
+One update (`update`, from a released vector to the next state), in this order:
+
+1. traces: clipping keeps a share of the slope, and makes the variance larger than it;
+2. curvature: the belief is prior to the released slope; then the path; then the null space;
+3. score: kept with all earlier ones, as if nothing had been clipped;
+4. regression: g_s = H (z - z_s) + e_s for all rounds s, to the posterior mean;
+5. step: to that mean, damped by 1 + r, where r is its length in white units;
+6. scale of outcomes: its own step is exact, and all curvatures of the location go with it;
+7. clipping: counts near the mode say what each norm leaves out, and which one is best;
+8. coordinates: W with W (H + P) W' = N I, and the bounds of the next vector.
+
+**Privacy.** All of it is post-processing of released vectors.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dp.contributions.estimating import Estimating
+from pymc_dp.contributions.whitened import (
+    COUNTS,
+    SLOPE,
+    TRACE,
+    At,
+    Dispersion,
+    Sums,
+    joint_norm,
+    split,
+)
+from pymc_dp.engine.clipping import LeftOut, Lengths, Part, left_out
+from pymc_dp.engine.constants import CONSTANTS
+from pymc_dp.engine.curvature import (
+    congruent,
+    dense,
+    inner,
+    inverse,
+    matrix_blocks,
+    outer,
+    positive,
+    shrunk,
+    symmetric,
+    times,
+    trace,
+    vector_blocks,
+    whitening,
+    with_path,
+    without_null_space,
+)
+from pymc_dp.engine.outcomes import OutcomeScale
+from pymc_dp.privacy.query import Noisy, Query
+
+# matrices are regular without noise, too: sds of it in white coordinates, over the root of N
+LEAST_NOISE = 1e-6
+
+
+class Known(NamedTuple):
+    """What is known before the first release."""
+
+    prior_mean: np.ndarray  # of the normal prior of the rounds, (b, k)
+    prior_precision: np.ndarray  # P, (b, k, k)
+    shares: tuple[float, ...]  # of the budget, of each round
+    number: int | None  # of records (or units), where it is declared
+    parts: tuple[Part, ...]  # location, and dispersion if there are both
+    scale: OutcomeScale | None
+    null_space: np.ndarray  # directions in which no record has a score, (d, m)
+    estimating: Estimating | None  # what records add; None for scores at the point
+    is_centred: bool  # whether drawn outcomes centre clipped scores
+    products: float  # as in `At`
+
+
+class Scored(NamedTuple):
+    """One round's score, as if nothing had been clipped."""
+
+    point: np.ndarray  # (b, k)
+    score: np.ndarray  # of the log likelihood, (b, k)
+    noise: np.ndarray  # its covariance, (b, k, k)
+    curvature: np.ndarray  # H, as it was believed, (b, k, k)
+    back: np.ndarray  # from white coordinates, (b, k, k)
+    norms: np.ndarray  # what each latent's part was clipped to, (b, k)
+
+    def in_units(self, squares: np.ndarray) -> "Scored":
+        """Return it where scores and curvatures are multiplied by these numbers, (b, k)."""
+        both, roots = outer(squares, squares), outer(squares**0.5, squares**0.5)
+        return self._replace(
+            score=squares * self.score,
+            noise=both * self.noise,
+            curvature=roots * self.curvature,
+            back=squares[..., None] * self.back,
+        )
+
+
+class Traces(NamedTuple):
+    """Sums over rounds, each time half as much of earlier ones."""
+
+    slope: float
+    information: float
+    variance: float
+    weight: float
+
+
+class Report(NamedTuple):
+    """What the latest round says of itself."""
+
+    noise_unit: float  # noise multiplier of a release that would take the whole budget
+    noise_to_signal: float
+    kept: float  # share of the slope that clipping keeps
+    excess: float  # variance of scores over their slope, as if nothing had been clipped
+    edge: float  # relative noise on eigenvalues of the curvature
+    noise: float  # on its entries
+    step: np.ndarray  # to the mean of the regression, (b, k)
+    length: float  # of the step, in white units
+    bias: np.ndarray  # what the latest norms leave out, in white units, (rounds, b, k)
+    misfit: float
+
+
+class State(NamedTuple):
+    """State of the rounds: released values and what follows from them."""
+
+    t: int  # releases made
+    at: At  # of the next round
+    number: float  # of records (or units)
+    curvature: np.ndarray  # H, (b, k, k)
+    scored: tuple[Scored, ...]  # all rounds
+    traces: Traces
+    lengths: Lengths
+    score_variance: np.ndarray | None  # variance J of the sum of weighted scores, (b, k, k)
+    added_precision: (
+        np.ndarray | None
+    )  # what records add to that of q, where it is not H, (b, k, k)
+    report: Report
+
+    @property
+    def point(self) -> np.ndarray:
+        """The next point, (b, k)."""
+        return vector_blocks(self.at.point)
+
+    def in_units(self, squares: np.ndarray) -> "State":
+        """Return it where scores and curvatures are multiplied by these numbers, (b, k)."""
+        J, Q, roots = self.score_variance, self.added_precision, outer(squares**0.5, squares**0.5)
+        return self._replace(
+            curvature=roots * self.curvature,
+            scored=tuple(one.in_units(squares) for one in self.scored),
+            score_variance=None if J is None else outer(squares, squares) * J,
+            added_precision=None if Q is None else roots * Q,
+        )
+
+
+class Likelihood(NamedTuple):
+    """A normal likelihood exp(c'z - z' A z / 2), and the mean beside the rounds' prior."""
+
+    A: np.ndarray  # (b, k, k)
+    c: np.ndarray  # (b, k)
+    mean: np.ndarray  # (b, k)
+
+
+def begin(known: Known, start: np.ndarray) -> State:
+    """Start at a point, (d,), knowing nothing. Its coordinates are for the trial before a fit."""
+    d, blocks = start.size, known.prior_mean.shape
+    unit = np.broadcast_to(np.eye(blocks[1]), known.prior_precision.shape)
+    of_dispersion = [Dispersion(_flat(p.latents), 1.0, p.share) for p in known.parts[1:]]
+    diagonal = len(unit) > 1
+    at = At(
+        start,
+        np.ones(d) if diagonal else np.eye(d),
+        score_bound=1.0,
+        curvature_bound=1.0,
+        direction=np.full(d, d**-0.5),
+        dispersion=of_dispersion[0] if of_dispersion else None,
+        root=None if known.estimating is None else np.ones(d) if diagonal else np.eye(d),
+        products=known.products,
+    )
+    report = Report(
+        *(0.0, np.nan, 1.0, 1.0, 0.0, 0.0), np.zeros(blocks), 0.0, np.zeros((0, *blocks)), np.nan
+    )
+    return State(
+        t=0,
+        at=at,
+        number=1.0,
+        curvature=0.0 * unit,
+        scored=(),
+        traces=Traces(0.0, 0.0, 0.0, 0.0),
+        lengths=Lengths.nothing(len(known.parts)),
+        score_variance=None,
+        added_precision=None,
+        report=report,
+    )
+
+
+def update(known: Known, state: State, query: Query, noisy: Noisy) -> State:
+    """Take one round's release into account.
+
+    Where its numbers are beyond what matrices can be computed with, the point stays, and nothing is
+    known of the likelihood.
+    """
+    try:
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            return updated(known, state, noisy)
+    except (np.linalg.LinAlgError, ArithmeticError):
+        report = state.report._replace(noise_to_signal=noisy.noise_to_signal, misfit=np.nan)
+        return state._replace(t=state.t + 1, scored=(), report=report)
+
+
+def updated(known: Known, state: State, noisy: Noisy) -> State:
+    """Return the next state; the docstring of the module lists the steps."""
+    at, n, H = state.at, state.number, state.curvature
+    sums, z, share = split(noisy.value, at), state.point, known.shares[state.t - 1]
+    W = white(at)
+    back, least = np.linalg.inv(W), LEAST_NOISE * n**0.5
+    # 1. traces
+    traces, kept, excess = _traces(state, sums, noisy.sd / at.trace_scale, share)
+    # 2. curvature
+    noise = max(noisy.sd / at.curvature_scale / 2**0.5, least) / n / kept
+    edge = noise * W.shape[-1] ** 0.5
+    slope = matrix_blocks(sums.curvature) / n / kept
+    if at.of_precision:
+        before = state.curvature if state.added_precision is None else state.added_precision
+        Q = congruent(back, _filtered(congruent(W, before) / n, slope, noise)) * n
+        state, after = state._replace(added_precision=Q), congruent(W, H) / n
+    else:
+        after = _filtered(congruent(W, H) / n, slope, noise)
+    if at.direction is not None:
+        sd = max(noisy.sd / at.along_scale, least) / n / kept
+        path = vector_blocks(at.direction)
+        after = with_path(after, path, sums.along / n / kept, sd, 2**0.5 * noise)
+    if known.null_space.size:
+        null_space = np.linalg.solve(W[0].T, known.null_space)
+        after = without_null_space(after, null_space, edge)
+    floored = n * congruent(back, positive(after, min(edge, 0.5)))
+    H = n * congruent(back, after)
+    # 3. score
+    score_sd = np.maximum(noisy.sd / at.score_scales, least) / kept
+    each = [np.where(part.latents, part.clip_norm, 0.0) for part in _parts(known, at)]
+    score = times(back, vector_blocks(sums.score)) / kept
+    score_noise = _of_sds(back, vector_blocks(score_sd))
+    scored = (*state.scored, Scored(z, score, score_noise, H, back, np.sum(each, axis=0)))
+    score_variance = _score_variance(known, state, sums, W, noisy.sd, kept)
+    state = state._replace(traces=traces, curvature=H, scored=scored, score_variance=score_variance)
+    # 4. regression
+    state = state._replace(
+        report=state.report._replace(kept=kept, excess=excess, edge=edge, noise=noise)
+    )
+    mean = _beside_prior(known, state, *pooled(known, state, z)).mean
+    # 5. step
+    step = mean - z
+    moved, squares = step.copy(), np.ones_like(step)
+    if known.scale is not None:
+        moved.flat[known.scale.latent] = 0.0
+    r, far = (max(inner(x, times(floored, x)), 0.0) ** 0.5 / n**0.5 for x in (moved, step))
+    point = z + step / (1 + r)
+    # 6. scale of outcomes
+    if known.scale is not None:
+        latent = known.scale.latent
+        point.flat[latent] = z.flat[latent] + known.scale.step(float(step.flat[latent]))
+        squares = vector_blocks(known.scale.units(_flat(z), _flat(point))) ** 2
+        state, floored = state.in_units(squares), outer(squares**0.5, squares**0.5) * floored
+    # 7. clipping
+    weight = share if far <= CONSTANTS.near else 0.0  # far from the mode all scores are long
+    state = state._replace(lengths=state.lengths.add(sums.counts, weight))
+    left = _left_out(known, state)
+    bias = np.zeros((len(state.scored), *z.shape))
+    for part, own in zip(known.parts, left, strict=True):
+        for one, its in zip(state.scored, bias, strict=True):
+            its[part.latents] = own.at(one.norms[part.latents])
+    if state.report.noise_unit == 0:
+        bias = 0 * bias
+    report = state.report._replace(
+        noise_to_signal=noisy.noise_to_signal,
+        step=step,
+        length=far,
+        bias=bias,
+        misfit=float(np.max([own.misfit for own in left])) if state.lengths.weight else np.nan,
+    )
+    # 8. coordinates
+    state = state._replace(t=state.t + 1, report=report)
+    return prepared(known, state, _flat(point), floored, left if far <= CONSTANTS.near else None)
+
+
+def white(at: At) -> np.ndarray:
+    """Return the coordinates of a round, (b, k, k)."""
+    return at.whitening[:, None, None] if at.is_diagonal else at.whitening[None]
+
+
+def _traces(state: State, sums: Sums, sd: float, share: float) -> tuple[Traces, float, float]:
+    """Return sums, the share of the slope that is left, and variance of scores over their slope.
+
+    Noise brings both numbers to 1.
+    """
+    traces = state.traces
+    if not state.at.of_precision:
+        new = trace(sums.curvature), sums.information, sums.variance, 1.0
+        traces = Traces(*(x / 2 + share * y for x, y in zip(traces, new, strict=True)))
+    sd *= (1 + state.at.point.size * (TRACE / SLOPE) ** 2) ** 0.5  # of the difference
+    doubtful = 2 * sd * (share * traces.weight) ** 0.5 + 1e-9 * abs(traces.information)
+    whole = max(traces.information + doubtful, np.finfo(float).tiny)
+    kept = float(np.clip((traces.slope + doubtful) / whole, CONSTANTS.least_kept, 1.0))
+    of_clipped = (traces.variance + doubtful) / whole
+    return traces, kept, float(np.clip(of_clipped / kept**2, 1.0, 1 / kept**2))
+
+
+def _filtered(before: np.ndarray, released: np.ndarray, noise: float) -> np.ndarray:
+    """Bring a believed matrix to what it and a release with Wigner noise say together."""
+    return positive(before + shrunk(released - before, noise), 1e-3)
+
+
+def _parts(known: Known, at: At) -> list[Part]:
+    """Return the parts with the norms of a round."""
+    norms = [at.score_bound, *([at.dispersion.bound] if at.dispersion else [])]
+    return [p._replace(clip_norm=c) for p, c in zip(known.parts, norms, strict=True)]
+
+
+def _score_variance(
+    known: Known, state: State, sums: Sums, W: np.ndarray, sd: float, kept: float
+) -> np.ndarray | None:
+    """Filter the variance of the sum of weighted scores, from products of weighted scores.
+
+    Of many latents its trace alone is released. Source: Binder (1983).
+    """
+    if not known.products:
+        return None
+    H, n, at = state.curvature, state.number, state.at
+    back, noise = np.linalg.inv(W), max(sd / at.products_scale / 2**0.5 / n, LEAST_NOISE) / kept**2
+    J = H if state.score_variance is None else state.score_variance
+    before = congruent(W, J) / n
+    if at.is_diagonal:
+        size = (trace(before) * noise**2 + sums.products.item() / n / kept**2) / (1 + noise**2)
+        return np.asarray(max(size, 1e-6) / trace(before) * J)
+    scales = at.score_scales
+    released = matrix_blocks(sums.products / np.outer(scales, scales)) / n / kept**2
+    return n * congruent(back, _filtered(before, released, noise))
+
+
+def pooled(known: Known, state: State, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Fit the scores of all rounds by generalised least squares: g_s = H (z - z_s) + e_s.
+
+    e_s is privacy noise; the bend of the score over the distance to m, (b, k); and doubt of the
+    curvature, the more the farther away, but for the direction of the path, whose curvature has a
+    release of its own. Return the estimate of H z, (b, k), and its covariance S.
+    """
+    H, P, n, rounds = state.curvature, known.prior_precision, state.number, state.scored
+    path = (rounds[-1].point - rounds[0].point) * (len(H) == 1)  # of many it is not released
+    Ht = times(H, path) / max(inner(path, times(H, path)), np.finfo(float).tiny) ** 0.5
+    spread = sum((H + P) * outer(x, x) / x.sum() for x in (part.latents for part in known.parts))
+
+    def doubted(x: np.ndarray) -> np.ndarray:
+        far = max(inner(x, times(H, x)), 0.0)
+        whole = far * (H + P) - inner(x, Ht) ** 2 * outer(Ht, Ht)
+        return np.asarray(state.report.noise**2 * whole)
+
+    Q, V, b, points = 0.0 * H, 0.0 * H, 0.0 * m, 0.0 * m
+    for one in rounds:
+        x = m - one.point
+        along = times((H + one.curvature) / 2, x)
+        r2 = max(inner(x, along), 0.0) / n
+        half = min(CONSTANTS.bend * r2**0.5, 1.0) / 2
+        own = one.noise + half**2 * (outer(along, along) + n * r2 * spread)
+        R = inverse(own + doubted(x))
+        Q, V = Q + R, V + R @ own @ R
+        b = b + times(R, one.score + times(H, one.point))
+        points = points + times(R, times(H + P, one.point))
+    S = inverse(Q)
+    middle = times(inverse(H + P), times(S, points))  # the weighted mean of points
+    return times(S, b), S @ V @ S + doubted(middle - m)
+
+
+def _at_location(
+    known: Known, state: State, one: Scored, m: np.ndarray, S: np.ndarray
+) -> np.ndarray:
+    """Return a score in which that of the scale of outcomes is as if the location were at its mode.
+
+    It is b N (R - 1), with R the mean squared residual in units of the scale. R has the squared
+    distance of the location from its mode, which is at m, up to an error of the covariance S.
+    """
+    score, scale = one.score.copy(), known.scale
+    if scale is not None:
+        H, location = state.curvature, vector_blocks(scale.location)
+        x = np.where(location, m - one.point, 0.0)
+        doubt = np.einsum("bij,bji->bi", inverse(H + known.prior_precision), S)[location].sum()
+        units = np.exp(2 * scale.slope * (state.point - one.point).flat[scale.latent])
+        unit = scale.slope * state.number
+        R = 1 + score.flat[scale.latent] / unit
+        most = (1 - CONSTANTS.least_fall) * max(R, 0.0)
+        far = (inner(x, times(H, x)) + doubt) * units / state.number
+        score.flat[scale.latent] -= unit * min(far, most)
+    return score
+
+
+def _beside_prior(known: Known, state: State, fitted: np.ndarray, S: np.ndarray) -> Likelihood:
+    """Return the likelihood that an estimate of H z with the covariance S leaves.
+
+    The mode z of the records' likelihood has the sampling variance of a sum of scores with the
+    variance J, so A = H (J + S)^-1 H.
+    """
+    H, P = state.curvature, known.prior_precision
+    J = state.report.excess * H if state.score_variance is None else state.score_variance
+    G = H @ inverse(J + S)
+    A, c = symmetric(G @ H), times(G, fitted)
+    mean = np.linalg.solve(A + P, (c + times(P, known.prior_mean))[..., None])[..., 0]
+    return Likelihood(A, c, mean)
+
+
+def likelihood(known: Known, state: State, noisy: bool = True) -> Likelihood:
+    """Return what all rounds say of the likelihood, with the bias of the latest norm in its width.
+
+    Rounds with more bias count less. Without noise, it is as if S were 0. Where it says nothing
+    that numbers can hold, it is flat.
+    """
+    P, mean = known.prior_precision, known.prior_mean
+    flat = Likelihood(0.0 * P, 0.0 * mean, mean)
+    if not state.scored:
+        return flat
+    last = state.report.bias[-1]
+    more = np.maximum(state.report.bias**2 - last**2, 0.0)
+    state = state._replace(
+        scored=tuple(
+            one._replace(noise=one.noise + _of_sds(one.back, own**0.5))
+            for one, own in zip(state.scored, more, strict=True)
+        )
+    )
+    bias, m = _of_sds(state.scored[-1].back, last), state.scored[-1].point
+    try:
+        corrected = state
+        for _ in range(4):
+            fitted, S = pooled(known, corrected, m)
+            found = _beside_prior(known, state, fitted, S + bias)
+            m = found.mean
+            scores = [_at_location(known, state, one, m, S) for one in state.scored]
+            pairs = zip(state.scored, scores, strict=True)
+            corrected = state._replace(scored=tuple(x._replace(score=g) for x, g in pairs))
+        if not noisy:
+            least = LEAST_NOISE**2 * (state.curvature + P)
+            found = _beside_prior(known, state, fitted, least)
+    except (np.linalg.LinAlgError, ArithmeticError):
+        return flat
+    return found if all(np.isfinite(x).all() for x in found) else flat
+
+
+def _of_sds(back: np.ndarray, sds: np.ndarray) -> np.ndarray:
+    """Return the covariance of independent errors of these sds in white coordinates."""
+    return congruent(back, sds[..., None] ** 2 * np.eye(sds.shape[-1]))
+
+
+def _left_out(known: Known, state: State) -> list[LeftOut]:
+    """Return what norms leave out of each part."""
+    sums, weight = state.lengths
+    sd_unit = state.report.noise_unit * joint_norm(known.products) / COUNTS
+    sd = sd_unit * (2 * len(known.parts)) ** 0.5 / max(weight, 1e-12) ** 0.5
+    return [
+        left_out(own / max(weight, 1e-12), sd, part, state.number, known.is_centred)
+        for own, part in zip(sums, known.parts, strict=True)
+    ]
+
+
+def prepared(
+    known: Known,
+    state: State,
+    point: np.ndarray,
+    floored: np.ndarray,
+    left: list[LeftOut] | None = None,
+) -> State:
+    """Set the point, (d,), the coordinates and the bounds of the next round.
+
+    ``floored`` is the curvature, with a floor where noise hides it. ``left`` chooses the clip
+    norms; by default they are the least.
+    """
+    n, P, noise_unit = state.number, known.prior_precision, state.report.noise_unit
+    W = whitening(floored + P, n, [part.latents for part in known.parts])
+    bounds = _bounds(known, state, left)
+    c = vector_blocks(point) - (state.scored[0].point if state.scored else vector_blocks(point))
+    along = _flat(np.linalg.solve(W.swapaxes(-1, -2), c[..., None])[..., 0])
+    length = float(np.linalg.norm(along))
+    dispersion = state.at.dispersion
+    if dispersion is not None:
+        dispersion = dispersion._replace(bound=bounds[1])
+    has_precision = known.estimating is not None and known.estimating.has_precision
+    at = state.at._replace(
+        point=point,
+        whitening=W[:, 0, 0] if len(W) > 1 else W[0],
+        score_bound=bounds[0],
+        curvature_bound=_leverage_bound(known, state) if noise_unit else np.inf,
+        direction=along / length if 0 < length < np.inf else None,
+        dispersion=dispersion,
+        of_precision=has_precision and len(W) == 1 and state.t % CONSTANTS.rounds_of_precision == 0,
+    )
+    if known.estimating is not None:
+        added = state.curvature if state.added_precision is None else state.added_precision
+        of_q = symmetric(known.estimating.share(n) * added + P)
+        root = np.linalg.inv(W @ np.linalg.cholesky(of_q))
+        at = at._replace(root=root[:, 0, 0] if len(root) > 1 else root[0])
+    if not all(np.isfinite(x).all() for x in (at.point, at.whitening)):
+        raise FloatingPointError("the next point or its coordinates are not finite")
+    return state._replace(at=at)
+
+
+def _bounds(known: Known, state: State, left: list[LeftOut] | None) -> list[float]:
+    """Return the clip norms of the next round, part by part; none where there is no noise."""
+    if state.report.noise_unit == 0:
+        return [np.inf] * len(known.parts)
+    if left is None:
+        return [CONSTANTS.clip * part.size**0.5 for part in known.parts]
+    noise = _noise_of_scores(known, state)
+    return [own.best(noise / p.share**0.5) for own, p in zip(left, known.parts, strict=True)]
+
+
+def _noise_of_scores(known: Known, state: State) -> float:
+    """Return the noise on the sum of scores that were clipped to 1, of all rounds together."""
+    return float(state.report.noise_unit * joint_norm(known.products) / sum(known.shares) ** 0.5)
+
+
+def _leverage_bound(known: Known, state: State) -> float:
+    """Return the squared norm beyond which records are weighed down.
+
+    It grows with N over the noise: weights bias where the model is wrong, and there are as few of
+    them as keeps curvatures steady.
+    """
+    d = state.at.point.size
+    steady = CONSTANTS.steady * state.number * SLOPE / _noise_of_scores(known, state) / d**0.5
+    return float(max(CONSTANTS.leverage * d, steady))
+
+
+def _flat(x: np.ndarray) -> np.ndarray:
+    return x.reshape(-1)
+
+
+def covariance(known: Known, found: Likelihood) -> np.ndarray:
+    """Return the covariance, (d, d), of the posterior beside the rounds' normal prior."""
+    return dense(inverse(found.A + known.prior_precision))

@@ -1,0 +1,105 @@
+"""Where rounds begin, and what the first release says: the number of records, units of latents."""
+
+import numpy as np
+
+from pymc_dp.contributions.scores import BITS, DrawnScores, size_of_scales, split_scales
+from pymc_dp.engine.constants import CONSTANTS
+from pymc_dp.engine.curvature import matrix_blocks
+from pymc_dp.engine.made_up import away_from_stationary
+from pymc_dp.engine.rounds import Known, State, prepared
+from pymc_dp.methods.prior import Gradient, prior_precision
+from pymc_dp.model import Records
+from pymc_dp.privacy.query import Noisy
+
+# Newton's steps of the prior alone
+MOST_STEPS = 100
+
+
+def first_point(records: Records, slope: Gradient, scores: DrawnScores) -> np.ndarray:
+    """Start at the initial point, or near it where that is stationary or far from the prior."""
+    start = near_prior(records, records.start, slope)
+    return away_from_stationary(records, start, slope, scores)
+
+
+def near_prior(records: Records, start: np.ndarray, slope: Gradient) -> np.ndarray:
+    """Start near the mode of the prior where it holds public observations.
+
+    Without them it may have no mode: that of groups and of their spread rises without end as the
+    spread falls, and only records keep it up.
+    """
+    return near_prior_mode(start, slope) if records.observes_public else start
+
+
+def near_prior_mode(start: np.ndarray, slope: Gradient) -> np.ndarray:
+    """Follow Newton's steps of the prior alone, where public observations pull far from a start.
+
+    >>> (
+    ...     near_prior_mode(np.zeros(1), lambda z: 100 * (5 - z)).round(6),
+    ...     near_prior_mode(np.zeros(1), lambda z: 1 - z),
+    ... )
+    (array([5.]), array([0.]))
+    """
+    point = start
+    for _ in range(MOST_STEPS):
+        try:
+            precision = prior_precision(slope, point, CONSTANTS.flat_precision)
+            step = np.linalg.solve(precision, slope(point))
+        except np.linalg.LinAlgError:
+            return start  # the prior has no mode
+        if not step @ precision @ step > len(start):
+            return point if np.isfinite(step).all() else start
+        point = point + step
+    return start
+
+
+def measured(known: Known, state: State, noisy: Noisy, share: float) -> State:
+    """Learn the number of records, and units of latents in which their curvature is the identity.
+
+    ``share`` is that of the budget that the release has had.
+    """
+    point = state.at.point
+    found = split_scales(noisy.value, point.size)
+    number = float(known.number or max(found.number, 2 * noisy.sd, 1.0))
+    counts = np.clip(found.counts, min(noisy.sd, number), number)
+    counts, unit = np.maximum(counts, np.finfo(float).tiny), unit_of_scores(known)
+    bits = _shrunk_to_centre(found.bits / counts, BITS * noisy.sd / counts)
+    squares = 2 * counts / number * (2.0**bits * unit) ** 2
+    if known.scale is not None:
+        start, sd = point, BITS * noisy.sd / number
+        own = float(np.log2(unit[known.scale.latent]))
+        excess = known.scale.excess_bits(float(found.observed[0]) / number + own)
+        variance = max(CONSTANTS.scale_bits**2, excess**2 - (1 + 8**0.5) * sd**2)
+        point = known.scale.started(start, excess * variance / (variance + sd**2))
+        squares = squares * known.scale.units(start, point) ** 2
+    H = number * matrix_blocks(np.diag(squares))
+    noise_unit = noisy.sd / size_of_scales(point.size, len(found.observed)) ** 0.5 * share**0.5
+    report = state.report._replace(noise_unit=noise_unit, noise_to_signal=noisy.noise_to_signal)
+    state = state._replace(t=1, number=number, curvature=H, report=report)
+    return prepared(known, state, point, H)
+
+
+def unit_of_scores(known: Known) -> np.ndarray:
+    """Return what scores are measured in, (d,): one over the sds of the rounds' prior."""
+    of_prior = np.diagonal(known.prior_precision, axis1=-2, axis2=-1).reshape(-1)
+    return np.asarray(np.maximum(of_prior**0.5, CONSTANTS.least_root_precision))
+
+
+def _shrunk_to_centre(bits: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Shrink noisy logarithms, (d,), to their centre: they differ by as much as they are seen to.
+
+    The centre itself is near 0, the scale of the prior, unless it is seen elsewhere.
+
+    >>> _shrunk_to_centre(np.array([0.0, 8.0]), np.array([0.0, 0.0]))
+    array([0., 8.])
+    >>> _shrunk_to_centre(np.array([0.0, 8.0]), np.array([0.0, 100.0])).round(2)
+    array([0.  , 0.01])
+    """
+    variance = CONSTANTS.scale_bits**2
+    for _ in range(2):
+        weight = 1 / (noise**2 + variance)
+        centre = (weight * bits).sum() / (weight.sum() + CONSTANTS.scale_bits**-2 / 4)
+        share = weight / weight.sum()
+        spread = (share * ((bits - centre) ** 2 - noise**2)).sum()
+        doubt = 2 * (2 * share**2 * noise**4).sum() ** 0.5  # two sds, by noise alone
+        variance = max(CONSTANTS.scale_bits**2, float(spread - doubt))
+    return np.asarray(centre + (bits - centre) * variance / (variance + noise**2))

@@ -1,0 +1,651 @@
+"""What a result guarantees, in words, and as a record that is written to a file.
+
+`privacy_report` checks its inputs and writes the report in words. With a path it also puts one
+record together, as nested mappings: the label, the guarantee, bounds on the success of any attack,
+pages of proofs with digests of the code, the accuracy, the ledger's balance and what people
+declare. The record is written as text, as JSON, as YAML for the registry of deployments of
+differential privacy, or as JSON for output checking by ACRO, which SACRO Viewer reads.
+
+Whoever guesses between two neighbouring data sets makes two kinds of errors. A pair (epsilon,
+delta) bounds the curve of both from below; a result has such a pair at each of many deltas, and
+all hold at once (Kairouz, Oh and Viswanath 2015; Dong, Roth and Su 2022, proposition 6).
+"""
+
+import dataclasses
+import datetime
+import functools
+import hashlib
+import io
+import json
+import math
+import os
+import re
+import tokenize
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_dp.auditing.audit import Audit
+from pymc_dp.ledger.file import Entry, Terms, fits_of
+from pymc_dp.ledger.ledger import Ledger, balances, filter_of, open_ledger
+from pymc_dp.results.build import privacy_of, released_part
+from pymc_dp.results.report import (
+    LIMITS,
+    NUMERICS,
+    by_label,
+    contribution,
+    in_words,
+    neighbours_in_words,
+    noise_sd_of,
+    share_of,
+)
+from pymc_dp.tables.public_table import PublicTable
+
+ENDINGS = (".md", ".txt", ".json", ".yaml", ".yml")
+ACRO_VERSION = "0.4.0"  # the format's version that SACRO Viewer writes; it refuses older ones
+FALSE_ALARMS = (0.001, 0.01, 0.1)
+LARGEST_EXPONENT = 700.0
+EVERY_SUM = ("gaussian_sum", "batches", "accountants")
+ROUNDS = ("whitened_rounds", "gradients", "histograms")
+# pages of docs/proofs, by method; a method's options decide between those after the common ones
+PAGES: Mapping[str, tuple[str, ...]] = {
+    "dp_advi": ROUNDS,
+    "dp_fullrank_advi": ROUNDS,
+    "vips": (*ROUNDS, "closed_form"),
+    "dp_sep": (*ROUNDS, "sites"),
+    "dp_sgld": ("gradients", "posterior_sampling"),
+    "dp_ops": ("posterior_sampling",),
+}
+# `pymc_dp.ppc` and `pymc_dp.score`, whose results name no method of `pymc_dp.fit`
+CHECKS = ("checks", "histograms")
+UNREAD = {tokenize.COMMENT, tokenize.NL}
+LAYOUT = {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+TRUST = (
+    "Trusted: the curator, who holds the data and ran the fit, and the machines, systems and "
+    "packages of the curator. No record leaves them."
+)
+THREAT = (
+    "Attackers see all that was released and know the model, the settings, the code and every "
+    "other record, with any amount of computing. They see neither the secret random numbers nor "
+    "running times, memory, warnings and errors."
+)
+# attributes of a result that hold JSON
+OF_JSON = {
+    *("dp_event", "declared_public", "trusted_constants", "withheld", "doubts", "settings"),
+    *("defaults", "released", "selected", "selected_from"),
+}
+# what people state, and the library cannot know; each is a question of the registry, too
+DECLARED: Mapping[str, str] = {
+    "name": "name of the data product",
+    "curator": "who publishes it",
+    "curator_type": "such as Government, Industry or Nonprofit",
+    "description": "what the data product is, in a few sentences",
+    "intended_use": "what it is for",
+    "region": "the region that the data describe",
+    "sector": "such as Government, Healthcare, Education or Technology",
+    "publication_date": "YYYY-MM-DD",
+    "data_domain": "which data sets could have stood in place of this one",
+    "unprotected": "what was published of the data without noise",
+    "preprocessing": "what was done with the data before the fit, and how settings were chosen",
+    "justification": "why this unit, epsilon and delta",
+    "author": "who wrote this record",
+}
+# An entry of the registry (github.com/opendp/deployments-registry-data, September 2026). What
+# stands behind a $ is a value of the record, or what people state: until then it is a comment.
+REGISTRY = """\
+url_slug: $slug
+deployment:
+  basic:
+    name: $name
+    data_curators: $curators
+    description: $description
+    intended_use: $intended_use
+    data_product_type: Machine learning model
+    data_product_region: $region
+    data_product_sector: $sector
+    publication_date: $publication_date
+  dp_variant:
+    variant_name: Approximate DP
+    data_domain: $data_domain
+    unprotected_quantities: $public
+  privacy_loss:
+    privacy_unit: $privacy_unit
+    privacy_unit_details: $unit_details
+    privacy_parameters:
+      epsilon: $epsilon
+      delta: $delta
+    privacy_parameters_details: $loss_details
+  deployment_model:
+    model_name: Central
+    trust_assumptions: $trust
+    actors: $threat
+    release_type: One release
+    release_type_details: $other_fits
+    data_source_type: Static
+    access_type: Non-interactive
+  implementation:
+    preprocessing_and_hyperparameter_tuning: $preprocessing
+    mechanisms: $mechanisms
+    composition: $composition
+    post_processing: $post_processing
+    justification: $justification
+    additional_information: $report
+  administrative:
+    evidence_sources: $sources
+    status: Draft
+    registry_authors: $authors
+    tier: $tier
+"""
+# what no text in declare= fills in by itself
+QUESTIONS = {
+    **DECLARED,
+    "slug": DECLARED["name"],
+    "curators": "who publishes it (curator), and of which type (curator_type)",
+    "authors": DECLARED["author"],
+    "sources": "publications and code, in the form of the registry's template",
+}
+BALANCE = (
+    "Ledger of {dataset!r}: ({epsilon:g}, {delta:g})-differential privacy per {unit} "
+    "({neighbours}) for all fits together. Its {fits} fits, this one among them, are counted as "
+    "planned: together they spend an epsilon of at most {spent:.4g} if no setting depended on an "
+    "earlier result, and leave at least {left:.4g} for a fit of all records."
+)
+OF_LEDGER = ("dataset", "epsilon", "delta", "neighbours", "unit", "filter")
+LEFT = "at least {left:.3g} of {epsilon:g} at delta {delta:g} ({dataset}, {fits} fits)"
+TIER_3 = {"data_domain", "preprocessing", "justification"}
+PACKAGE = Path(__file__).parent
+
+
+class AttackBounds(NamedTuple):
+    """The largest success of any attack, whatever it computes and knows beside the unit."""
+
+    advantage: float  # true positive rate less false positive rate
+    # probability of a correct guess, where both data sets are equally likely beforehand
+    correct: float
+    odds: float  # factor by which the odds change, up to a probability of the result's delta
+    true_positives: Mapping[float, float]  # the true positive rate at each false positive rate
+
+    def __str__(self) -> str:
+        rates = ", ".join(f"{hits:.3g} at {rate:g}" for rate, hits in self.true_positives.items())
+        return (
+            f"advantage at most {self.advantage:.3g}; a guess between two equally likely data sets "
+            f"is right with probability at most {self.correct:.3g}; true positive rate at most "
+            f"{rates} false positives"
+        )
+
+
+def privacy_report(
+    idata: xr.DataTree,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    model: pm.Model | None = None,
+    metadata: PublicTable | None = None,
+    ledger: Ledger | str | os.PathLike[str] | None = None,
+    audit: Audit | None = None,
+    declare: Mapping[str, str] | None = None,
+    files: Iterable[str | os.PathLike[str]] = (),
+) -> str:
+    """Say in words what a result guarantees, for whom and under which assumptions.
+
+    Parameters
+    ----------
+    idata : DataTree
+        A result of `pymc_dp.fit`.
+    path : str or Path, optional
+        A file to write a record to; what exists there is replaced. Its ending says which record:
+
+        * ``.md``, ``.txt``: a label of a few lines, and the report in words
+        * ``.json``: all fields
+        * ``.yaml``, ``.yml``: an entry for the registry of deployments of differential privacy
+        * ``acro.json`` at the end: for output checking by ACRO and SACRO Viewer, with checksums
+          in the folder ``checksums`` beside it
+    model : pymc.Model, optional
+        The model that was fitted: single numbers in its priors and potentials that were taken on
+        trust are then shown with their values. A result does not hold them, so that one which was
+        computed from the data by mistake is not published with it: look before you publish.
+    metadata : PublicTable, optional
+        Of `read_csvw`: numbers of ``model`` that the file declares are then said to be declared
+        there, and so are the number of records and the levels of groups.
+    ledger : Ledger or path, optional
+        The ledger that the fit was booked in: its terms and its balance are then part of the
+        report. All fits count as planned, also those that ended early.
+    audit : Audit, optional
+        What `pymc_dp.audit` returned for the same method.
+    declare : mapping of str to str, optional
+        What people state and no program can check. It is kept apart from what the library
+        proves, and fills in the fields of the registry: ``name``, ``curator``, ``curator_type``,
+        ``description``, ``intended_use``, ``region``, ``sector``, ``publication_date``,
+        ``data_domain``, ``unprotected``, ``preprocessing``, ``justification``, ``author``.
+    files : iterable of str or Path, optional
+        For ``acro.json`` alone: the files that are to be released, in the same folder.
+
+    Returns
+    -------
+    str
+        Paragraphs of plain text.
+
+    Raises
+    ------
+    ValueError
+        The tree is not a result of pymc_dp; ``metadata`` is given without ``model``; the path has
+        another ending; the ledger or the audit is not of this fit; ``declare`` has an unknown
+        name; a result without a guarantee is to be registered.
+
+    Notes
+    -----
+    **Privacy.** Post-processing of what the fit released, and public settings. What was added to
+    the tree since is named in the report, and its values are in no record.
+
+    Examples
+    --------
+    >>> print(pymc_dp.privacy_report(idata))  # doctest: +SKIP
+    >>> pymc_dp.privacy_report(idata, "report.json", ledger="survey.ledger")  # doctest: +SKIP
+    """
+    attrs = privacy_of(idata).attrs
+    declared, released = checked(declare), tuple(map(Path, files))
+    target = None if path is None else _target(Path(path), released)
+    _check_audit(audit, attrs["method"])
+    state = ledger_state(ledger, attrs)
+    parts = [in_words(idata, model, metadata)]
+    parts += [state["in_words"]] if state else []
+    parts += [f"Audit: {audit}"] if audit else []
+    parts += [f"Declared, and not checked: {name}: {text}" for name, text in declared.items()]
+    text = "\n\n".join(parts)
+    if target is not None:
+        record = record_of(idata, text, ledger=state, declare=declared, audit=audit)
+        if _is_acro(target):
+            _write_acro(record, target, released)
+        else:
+            write = {".json": _as_json, ".yaml": registry_yaml, ".yml": registry_yaml}
+            text_of = write.get(target.suffix, _as_text)
+            target.write_text(text_of(record), encoding="utf-8")
+    return text
+
+
+def checked(declare: Mapping[str, str] | None) -> dict[str, str]:
+    """Refuse statements that are no text, and names that no record has a place for."""
+    for name, text in (declare or {}).items():
+        if name not in DECLARED:
+            raise ValueError(f"declare= has no {name!r}: it may state {', '.join(DECLARED)}.")
+        if not isinstance(text, str) or not text.strip():
+            raise TypeError(f"declare= gives {text!r} for {name!r}: state it as text.")
+        if name == "publication_date" and not _is_date(text):
+            raise ValueError(f"declare= gives publication_date={text!r}: write it as YYYY-MM-DD.")
+    return dict(declare or {})
+
+
+def _is_date(text: str) -> bool:
+    with suppress(ValueError):
+        return datetime.date.fromisoformat(text).isoformat() == text
+    return False
+
+
+def _target(path: Path, files: tuple[Path, ...]) -> Path:
+    """Refuse a path whose record is unknown, before anything is written."""
+    if path.suffix not in ENDINGS:
+        raise ValueError(
+            f"{str(path)!r} names no record: end it in one of {', '.join(ENDINGS)} or acro.json."
+        )
+    if _is_acro(path):
+        _check_files(path, files)
+    elif files:
+        raise ValueError(f"files= belongs to a record that ends in acro.json, not {str(path)!r}.")
+    return path
+
+
+def _is_acro(path: Path) -> bool:
+    return f".{path.name}".endswith(".acro.json")
+
+
+def _check_files(path: Path, files: tuple[Path, ...]) -> None:
+    """Refuse a record that names no file, or one that is not there."""
+    if not files:
+        raise ValueError(
+            f"{path.name!r} is a record for output checking, which names the files that are to be "
+            "released: files=['result.nc'], in the same folder."
+        )
+    for file in files:
+        if not file.is_file() or file.resolve().parent != path.resolve().parent:
+            raise ValueError(f"files= names {str(file)!r}, which is no file beside {str(path)!r}.")
+
+
+def _check_audit(audit: Audit | None, method: str) -> None:
+    if audit is None:
+        return
+    if not isinstance(audit, Audit):
+        raise TypeError(f"audit={audit!r} must be what pymc_dp.audit returns.")
+    if audit.method != method:
+        raise ValueError(f"audit= attacked method={audit.method!r}; the result is of {method!r}.")
+
+
+def ledger_state(
+    ledger: Ledger | str | os.PathLike[str] | None, attrs: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return terms and balance of a result's ledger, or refuse one that does not hold its fit.
+
+    ``spent`` and ``left`` are epsilons at the ledger's delta, as if all fits had made all planned
+    releases: how far a fit that ended early went may depend on the data.
+    """
+    opened = open_ledger(ledger)
+    if opened is None:
+        return None
+    terms, fits = opened.terms, fits_of(opened.path)
+    _refuse_others(terms, fits, attrs)
+    # whole plans may exceed a limit that fits kept by ending early: then nothing is left
+    spent, left = balances(filter_of(terms), [fit._replace(ended=False) for fit in fits])
+    state = {name: getattr(terms, name) for name in OF_LEDGER}
+    state |= {"fits": len(fits), "spent": spent.epsilon, "left": left.epsilon}
+    return state | {"in_words": BALANCE.format_map(state)}
+
+
+def _refuse_others(terms: Terms, fits: list[Entry], attrs: Mapping[str, Any]) -> None:
+    unit = attrs.get("unit", "record")
+    if (terms.neighbours, terms.unit) != (attrs["neighbours"], unit):
+        raise ValueError(
+            f"The ledger counts {terms.neighbours} neighbours and the unit {terms.unit!r}, the "
+            f"result {attrs['neighbours']} and {unit!r}: it is not the result's ledger."
+        )
+    if not any(_is_of(fit, attrs) for fit in fits):
+        raise ValueError(
+            f"The ledger of {terms.dataset!r} holds no fit of method={attrs['method']!r} with "
+            f"{attrs['releases']} releases: give the ledger that the fit was booked in."
+        )
+
+
+def _is_of(fit: Entry, attrs: Mapping[str, Any]) -> bool:
+    """Whether an entry can be a result's: a result does not say under which number it is booked."""
+    if "selected" in attrs:
+        return fit.method == f"tune of {len(json.loads(attrs['selected_from']))} settings"
+    return (fit.method, fit.planned) == (attrs["method"], attrs["releases"])
+
+
+def record_of(
+    idata: xr.DataTree,
+    text: str,
+    *,
+    ledger: Mapping[str, Any] | None,
+    declare: Mapping[str, str],
+    audit: Audit | None,
+) -> dict[str, Any]:
+    """Return the record as nested mappings.
+
+    **Privacy.** Reads what the fit released and public settings. What was added to the tree since
+    is not read, and a ledger's fits count as planned, not as far as they went.
+    """
+    released = released_part(idata)
+    privacy = privacy_of(released)
+    attrs = {
+        str(name): json.loads(value) if name in OF_JSON else value
+        for name, value in privacy.attrs.items()
+    }
+    bounds = attack_bounds(privacy)
+    proofs = proofs_of(attrs)
+    proved = {
+        "guarantee": _guarantee(attrs, privacy),
+        "fit": {k: v for k, v in attrs.items() if k not in {"released", "epsilon", "delta"}},
+        "released": attrs["released"],
+        "numerics": NUMERICS[attrs["numerics"]],
+        "trust": TRUST,
+        "threat": THREAT,
+        "proofs": {**proofs, "in_words": in_short(proofs)},
+        "attack_success": bounds and {**bounds._asdict(), "in_words": str(bounds)},
+        "accuracy": _accuracy(released),
+    }
+    proved = _plain(proved)
+    return {
+        "record": "pymc_dp privacy record",
+        "label": _label(proved, ledger),
+        "proved": proved,
+        "audit": None if audit is None else _plain(dataclasses.asdict(audit)),
+        "ledger": ledger and _plain(ledger),
+        "declared": dict(declare),
+        "report": text,
+    }
+
+
+def _guarantee(attrs: dict[str, Any], privacy: xr.Dataset) -> dict[str, Any]:
+    return {
+        "kind": attrs["guarantee"],
+        "epsilon": attrs["epsilon"],
+        "delta": attrs["delta"],
+        "privacy_unit": attrs["privacy_unit"],
+        "neighbours": neighbours_in_words(attrs),
+        "unit_contributes": contribution(attrs),
+        "epsilon_at_delta": [*zip(privacy["delta"].values, privacy["epsilon"].values, strict=True)],
+    }
+
+
+def attack_bounds(privacy: xr.Dataset) -> AttackBounds | None:
+    """Return the bounds that a result's ``privacy`` group implies; None if it claims nothing."""
+    if not math.isfinite(privacy.attrs["epsilon"]):
+        return None
+    epsilon, delta = privacy["epsilon"].values, privacy["delta"].values
+    growth = np.exp(np.minimum(epsilon, LARGEST_EXPONENT))
+    advantage = float(np.min(np.tanh(epsilon / 2) + 2 * delta / (growth + 1)).clip(0, 1))
+    hits = {
+        rate: float(np.minimum(delta + growth * rate, 1 - (1 - delta - rate) / growth).min())
+        for rate in FALSE_ALARMS
+    }
+    hits = {rate: min(most, 1.0) for rate, most in hits.items()}
+    odds = math.exp(min(privacy.attrs["epsilon"], LARGEST_EXPONENT))
+    return AttackBounds(advantage, (1 + advantage) / 2, odds, hits)
+
+
+def proofs_of(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return pages, versions and digests for the ``privacy`` attributes of a result."""
+    return {
+        "pages": [f"docs/proofs/{page}.md" for page in pages_of(attrs)],
+        "version_of_fit": attrs["pymc_dp_version"],
+        "version_of_record": version("pymc-dp"),
+        "accountant": attrs["accountant_version"],
+        "digests": digests(),
+    }
+
+
+def pages_of(attrs: Mapping[str, Any]) -> list[str]:
+    """Name the pages of docs/proofs that a result rests on."""
+    pages = [*EVERY_SUM, *PAGES.get(attrs["method"], CHECKS)]
+    pages += ["units"] * ("unit" in attrs) + ["tune"] * ("selected" in attrs)
+    return [*dict.fromkeys(pages)]
+
+
+@functools.cache
+def digests() -> dict[str, str]:
+    """Return the digest of every file of the package, as pages of proofs list them."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    return {
+        path.relative_to(PACKAGE.parent).as_posix(): digest(path.read_text(encoding="utf-8"))
+        for path in files
+    }
+
+
+def digest(source: str) -> str:
+    """Return sixteen digits of the digest of a source text, whatever its comments and layout."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    kept = (
+        tokenize.tok_name[token.type] if token.type in LAYOUT else token.string
+        for token in tokens
+        if token.type not in UNREAD
+    )
+    return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:16]
+
+
+def in_short(proofs: Mapping[str, Any]) -> str:
+    """Name the pages, and give one digest of all files in place of each file's."""
+    lines = "\n".join(f"{name} {each}" for name, each in proofs["digests"].items())
+    whole = hashlib.sha256(lines.encode()).hexdigest()[:16]
+    pages = ", ".join(Path(page).stem for page in proofs["pages"])
+    return (
+        f"{pages} (docs/proofs of pymc_dp {proofs['version_of_fit']}); code digest {whole} of "
+        f"pymc_dp {proofs['version_of_record']}, which wrote this record"
+    )
+
+
+def _accuracy(released: xr.DataTree) -> dict[str, dict[str, float]]:
+    """Return each released quantity's posterior sd, by group, and the noise's part of it."""
+    if "noise_sd" not in released.children:
+        return {}
+    noise = noise_sd_of(released)
+    sd = released["posterior"].to_dataset()[[*noise.data_vars]].std(("chain", "draw"))
+    columns = {
+        "posterior_sd": by_label(sd),
+        "noise_sd": by_label(noise),
+        "noise_share": by_label(share_of(released, noise)),
+    }
+    labels = [*columns["posterior_sd"].index]
+    return {label: {name: column[label] for name, column in columns.items()} for label in labels}
+
+
+def _label(proved: Mapping[str, Any], ledger: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return what a reader must know of the release, by heading."""
+    fit, attack = proved["fit"], proved["attack_success"]
+    epsilon, delta = (proved["guarantee"][name] for name in ("epsilon", "delta"))
+    return {
+        "Epsilon": "none" if epsilon is None else f"{epsilon:.3g} at delta {delta:.3g}",
+        "Protects": f"one {fit['privacy_unit']}; {proved['guarantee']['neighbours']}",
+        "Released": ", ".join(name for name in proved["released"] if name != "privacy"),
+        "By": f"{fit['method']}, {fit['releases']} releases, {fit['mechanism']}",
+        "Attack success": attack["in_words"] if attack else "no bound",
+        "Left in the ledger": LEFT.format_map(ledger) if ledger else "no ledger was given",
+        "Numerics": f"{fit['numerics']}; {fit['rng']}",
+        "Proofs": proved["proofs"]["in_words"],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return numbers of NumPy as Python's; what is not finite has no place in JSON."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _as_json(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _as_text(record: Mapping[str, Any]) -> str:
+    proved = record["proved"]
+    label = "\n".join(f"- {name}: {text}" for name, text in record["label"].items())
+    parts = [
+        f"# Privacy report\n\n{label}\n\n{record['report']}",
+        proved["guarantee"]["unit_contributes"],
+        f"{proved['trust']} {proved['threat']}",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def registry_yaml(record: Mapping[str, Any]) -> str:
+    """Return the record as the text of a file, which is valid once its comments are filled in."""
+    guarantee = record["proved"]["guarantee"]
+    if guarantee["epsilon"] is None:
+        raise ValueError(f"This result has no guarantee to register: {guarantee['kind']}.")
+    values = {**_stated(record), **_computed(record)}
+    return "".join(_filled(line, values) + "\n" for line in REGISTRY.splitlines())
+
+
+def _stated(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of an entry that people declare."""
+    stated: dict[str, Any] = dict(record["declared"])
+    if "name" in stated:
+        stated["slug"] = re.sub(r"[^a-z0-9]+", "-", stated["name"].lower()).strip("-")
+    if stated.keys() >= {"curator", "curator_type"}:
+        names = {"data_curator_name": "curator", "data_curator_type": "curator_type"}
+        stated["curators"] = [{name: stated[of] for name, of in names.items()}]
+    if "author" in stated:
+        stated["authors"] = [stated["author"]]
+    return {**stated, "tier": 3 if stated.keys() >= TIER_3 else 2}
+
+
+def _computed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of an entry that the library computes."""
+    proved, fit, guarantee = (
+        record["proved"],
+        record["proved"]["fit"],
+        record["proved"]["guarantee"],
+    )
+    public = next(p for p in record["report"].split("\n\n") if p.startswith("Taken as public"))
+    unprotected = record["declared"].get("unprotected")
+    balance = record["ledger"]["in_words"] if record["ledger"] else ""
+    return {
+        "public": public + (f"\n\nDeclared: {unprotected}" if unprotected else ""),
+        "privacy_unit": f"{guarantee['privacy_unit'].capitalize()}-level",
+        "unit_details": f"{guarantee['neighbours']}. {guarantee['unit_contributes']}",
+        "epsilon": guarantee["epsilon"],
+        "delta": guarantee["delta"],
+        "loss_details": (
+            f"Computed by {fit['accountant']} ({fit['accountant_version']}) for all planned "
+            f"releases.\n\nAny attack has an {proved['attack_success']['in_words']}."
+        ),
+        "trust": proved["trust"],
+        "threat": proved["threat"],
+        "other_fits": balance or "Other fits on the same data add up.",
+        "mechanisms": (
+            f"{fit['mechanism']}, in {fit['releases']} planned releases of {fit['sampling']} "
+            f"batches.\n\n{fit['rng']}.\n\n{proved['numerics']}\n\n"
+            f"Proofs: {proved['proofs']['in_words']}."
+        ),
+        "composition": balance or LIMITS,
+        "post_processing": f"{fit['algorithm'] or fit['method']}. It reads the releases alone.",
+        "report": record["report"],
+    }
+
+
+def _filled(line: str, values: Mapping[str, Any]) -> str:
+    key, _, name = line.partition(": $")
+    indent = line[: len(line) - len(line.lstrip())]
+    if not name:
+        return line
+    if name not in values:
+        return f"{indent}# {key.strip()}: FILL IN: {QUESTIONS[name]}"
+    return f"{key}: {_scalar(values[name], indent)}"
+
+
+def _scalar(value: Any, indent: str) -> str:
+    """Write what every reader of YAML takes for text, or for the number that it is."""
+    if isinstance(value, float):  # without a point, 1e-05 is text in YAML 1.1
+        digits, e, exponent = repr(value).partition("e")
+        return (digits if "." in digits else f"{digits}.0") + e + exponent
+    rows = value.strip().split("\n") if isinstance(value, str) else []
+    if len(rows) > 1 and all(row.isprintable() for row in rows):
+        return "\n".join(["|", *(f"{indent}  {row}".rstrip() for row in rows)])
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(x if x.isprintable() else f"\\U{ord(x):08x}" for x in text)
+
+
+def _write_acro(record: Mapping[str, Any], path: Path, files: tuple[Path, ...]) -> None:
+    """Write a record, and checksums of the files that are to be released."""
+    guarantee, method = record["proved"]["guarantee"], record["proved"]["fit"]["method"]
+    status, claim = "fail", f"NOT PRIVATE: {guarantee['kind']}"
+    if guarantee["epsilon"] is not None:
+        pair = f"({guarantee['epsilon']:.4g}, {guarantee['delta']:g})"
+        status, claim = "review", f"{pair}-differential privacy per {guarantee['privacy_unit']}"
+    output = {
+        "uid": "output_0",
+        "status": status,
+        "type": "custom",
+        "properties": {"method": method, **record},
+        "files": [{"name": file.name, "sdc": {}} for file in files],
+        "outcome": {},
+        "command": f"pymc_dp.fit(method={method!r})",
+        "summary": f"{status}; {claim}",
+        "timestamp": datetime.datetime.now().isoformat(timespec="seconds"),
+        "comments": [record["report"], *record["declared"].values()],
+        "exception": record["declared"].get("justification", ""),
+    }
+    entry = {"version": ACRO_VERSION, "results": {"output_0": output}}
+    path.write_text(json.dumps(entry, indent=4) + "\n", encoding="utf-8")
+    folder = path.parent / "checksums"
+    folder.mkdir(exist_ok=True)
+    for file in files:
+        checksum = hashlib.sha256(file.read_bytes()).hexdigest()
+        (folder / f"{file.name}.txt").write_text(checksum, encoding="utf-8")

@@ -1,1 +1,0 @@
-"""Records of a result that can be filed: text, JSON, a public registry and output checking."""

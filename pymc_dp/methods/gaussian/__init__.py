@@ -1,1 +1,0 @@
-"""Tools of Gaussian posteriors: priors, averages, rounds in whitened coordinates and draws."""

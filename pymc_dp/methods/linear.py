@@ -1,0 +1,443 @@
+"""Linear predictors, recognised from the graph of one record, and the rounds that fit them.
+
+psi = psi_0 + A v is affine in the Gaussian latents v, which is decided at probe points, and the
+likelihood depends on v through psi alone. First each term of the likelihood is cut at its psi; then
+the form of the likelihood in psi is compared with the known ones, by slopes at probe rows; last the
+design A, and the likelihood where all Gaussian latents are 0, are compiled for the rows of a batch.
+None of these features depends on the latents. At the end stand the options of methods that fit
+linear predictors by rounds.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import batched
+from typing import Any, NamedTuple
+
+import numpy as np
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import TensorType
+from scipy.special import log_ndtr
+
+from pymc_dp.contributions.estimating import AVERAGED, Estimating
+from pymc_dp.engine.method import RoundTerms, by_rounds, check_length, default_length
+from pymc_dp.methods.conjugate.blocks import (
+    at_few_points,
+    for_each_row,
+    gaussian_latents,
+    nearly_equal,
+    ones,
+    precision_family,
+    probe_rows,
+)
+from pymc_dp.methods.conjugate.exponential import (
+    GAMMA,
+    INVERSE_GAMMA,
+    flat_gradient,
+    two_derivatives,
+)
+from pymc_dp.methods.method import OnRealLine
+from pymc_dp.methods.normal import GaussianPrior
+from pymc_dp.methods.options import (
+    NOISE_AWARE,
+    BatchOptions,
+    NotConjugateError,
+    option,
+    refuse_local_latents,
+)
+from pymc_dp.methods.private_start import FindStart
+from pymc_dp.model import Records
+from pymc_dp.model.graphs import AnyVariable, Tensor, pt
+from pymc_dp.privacy.contribution import Batch
+
+GAUSSIAN, LOGISTIC, PROBIT, OTHER = "Gaussian", "logistic", "probit", "other"
+PROBIT_SLOPE = (2 / np.pi) ** 0.5  # slope of log Phi(psi) at psi = 0
+# absolute slope, and second derivative, of the log likelihood of one outcome, yes or no, at psi = 0
+BINARY_SLOPES = {
+    LOGISTIC: (np.array(0.5), np.array(-0.25)),
+    PROBIT: (np.array(PROBIT_SLOPE), np.array(-(PROBIT_SLOPE**2))),
+}
+POINTS = 4  # random values of psi at which a likelihood is compared with a form
+SMALL = 1e-6  # below it tanh(c/2) / c is its limit
+
+
+class Predictor(NamedTuple):
+    """One term of the likelihood as a function of its predictor, for one record."""
+
+    psi: Tensor  # the predictor; J entries
+    cut: Tensor  # what stands for psi in ``log_likelihood``, a scalar
+    log_likelihood: Tensor
+    # name of the Gamma latent that multiplies the whole likelihood, or of the inverse gamma latent
+    # that divides it
+    precision: str | None
+    shape: tuple[int, ...]  # the shape of psi
+    form: str  # of the likelihood in psi: `GAUSSIAN`, `LOGISTIC`, `PROBIT` or `OTHER`
+    single: bool  # whether the likelihood is that of one number, as in `form_of`
+
+    @property
+    def augmented(self) -> bool:
+        """Whether Pólya-Gamma variables make the likelihood quadratic."""
+        return self.form == LOGISTIC
+
+
+def recognise(
+    records: Records, find: Callable[[Records, Tensor], Predictor]
+) -> tuple[Predictor, ...]:
+    """Find the linear predictor of every term of the likelihood, or raise NotConjugateError."""
+    refuse_local_latents(records)
+    if not gaussian_latents(records):
+        raise NotConjugateError("no latent has a Gaussian prior, so there is no linear predictor")
+    predictors = []
+    for name, term in zip(records.term_names, records.single.terms, strict=True):
+        try:
+            predictors.append(find(records, term))
+        except NotConjugateError as reason:
+            raise NotConjugateError(f"the likelihood of `{name}` {reason}") from None
+    return tuple(predictors)
+
+
+def is_near_regression(records: Records) -> bool:
+    """Whether every term has a predictor that is linear in Gaussian latents."""
+    if records.local_latents:
+        return False
+    return all(
+        any(_affine(records, list(bottlenecks(records, term)))) for term in records.single.terms
+    )
+
+
+def predictor_of(
+    records: Records, term: Tensor, excluded: Collection[AnyVariable] = ()
+) -> Predictor:
+    """Find the `linear_predictor` of a term that is quadratic in it, if need be by augmentation."""
+    predictor = linear_predictor(records, term, excluded)
+    if predictor.form not in (GAUSSIAN, LOGISTIC):
+        raise NotConjugateError("is neither Gaussian nor logistic in its linear predictor")
+    return predictor
+
+
+def linear_predictor(
+    records: Records, term: Tensor, excluded: Collection[AnyVariable] = ()
+) -> Predictor:
+    """Find the linear predictor of one term, which depends on no variable in ``excluded``."""
+    if not _reached(records, gaussian_latents(records), term):
+        raise NotConjugateError("has no latent with a Gaussian prior")
+    candidates = list(bottlenecks(records, term, excluded))
+    affine = [c for c, yes in zip(candidates, _affine(records, candidates), strict=True) if yes]
+    if not affine:
+        raise NotConjugateError("has no predictor that is linear in the Gaussian latents")
+    rows = probe_rows(records, np.random.default_rng(0), [1])
+    [psi] = at_few_points(records, affine[:1])(rows, records.point)
+    predictor = predictor_at(records, term, affine[0], psi.shape)
+    if predictor.precision and predictor.form != GAUSSIAN:
+        raise NotConjugateError(_why_not_gaussian(records, predictor, predictor.precision))
+    return predictor
+
+
+def _why_not_gaussian(records: Records, predictor: Predictor, scale: str) -> str:
+    """Say whether a likelihood would be Gaussian if a latent were known."""
+    known = {records.latents[scale]: pt.ones(records.point[scale].shape)}
+    [given] = clone_replace([predictor.log_likelihood], known, rebuild_strict=False)
+    if form_of(records, given, predictor.cut, None, predictor.shape)[0] != GAUSSIAN:
+        return f"is not Gaussian, and depends on `{scale}`"
+    return (
+        f"is Gaussian, but `{scale}` is no Gamma precision of it: with tau=pm.Gamma(...) in place "
+        "of sigma= the updates are exact"
+    )
+
+
+def bottlenecks(
+    records: Records, term: AnyVariable, excluded: Collection[AnyVariable] = ()
+) -> Iterator[AnyVariable]:
+    """Find variables that separate a term from its Gaussian latents, nearest to the term first.
+
+    None of them depends on a latent of another kind, or on a variable in ``excluded``. A latent may
+    be one itself.
+    """
+    names = gaussian_latents(records)
+    gaussian = {records.latents[name] for name in names}
+    others = {v for name, v in records.latents.items() if name not in names}.union(excluded)
+    for variable in ancestors([term]):
+        if isinstance(variable.type, TensorType) and variable.type.dtype.startswith("float"):
+            above = set(ancestors([variable]))
+            beside = set(ancestors([term], blockers=[variable]))
+            if gaussian & above and not others & above and not gaussian & beside:
+                yield variable
+
+
+def _affine(records: Records, candidates: list[AnyVariable]) -> list[bool]:
+    """Whether f(u + v) = f(u) + f(v) - f(0) at random u and v."""
+    if not candidates:
+        return []
+    evaluate, rng = at_few_points(records, candidates), np.random.default_rng(0)
+    rows = probe_rows(records, rng, [1])
+    u, v = ({n: rng.normal(size=x.shape) for n, x in records.point.items()} for _ in range(2))
+    both, zeros = {name: u[name] + v[name] for name in u}, {name: 0 * u[name] for name in u}
+    at_u, at_v, at_both, at_0 = (evaluate(rows, z) for z in (u, v, both, zeros))
+    return [
+        bool(np.isfinite([*map(np.sum, (a, b, ab, z))]).all())
+        and nearly_equal(ab - z, (a - z) + (b - z))
+        and not nearly_equal(a, z)
+        for a, b, ab, z in zip(at_u, at_v, at_both, at_0, strict=True)
+    ]
+
+
+def predictor_at(
+    records: Records, term: Tensor, psi: AnyVariable, shape: tuple[int, ...]
+) -> Predictor:
+    """Cut a term at a variable psi, and compare it with the known forms."""
+    cut = psi.type.clone(dtype="float64")("psi")
+    [log_likelihood] = clone_replace([term.sum()], {psi: cut}, rebuild_strict=False)
+    gaussian = gaussian_latents(records)
+    others = [name for name in records.latents if name not in gaussian]
+    precisions = _reached(records, others, log_likelihood)
+    if len(precisions) > 1 or any(records.point[name].size > 1 for name in precisions):
+        raise NotConjugateError(f"has a noise precision that is not one number (`{precisions[0]}`)")
+    precision = precisions[0] if precisions else None
+    form, single = form_of(records, log_likelihood, cut, precision, shape)
+    return Predictor(psi, cut, log_likelihood, precision, shape, form, single)
+
+
+def _reached(records: Records, names: Collection[str], graph: AnyVariable) -> list[str]:
+    """Names of the latents that a graph depends on."""
+    above = set(ancestors([graph]))
+    return [name for name in names if records.latents[name] in above]
+
+
+class _Probe(NamedTuple):
+    """A likelihood at one probe row and a random psi; slopes are over the noise precision."""
+
+    psi: np.ndarray
+    slope: np.ndarray  # at psi
+    slope_at_0: np.ndarray
+    second_at_0: np.ndarray  # the second derivative
+    statistics: list[np.ndarray]  # shape and rate of the noise precision, at a random one
+    statistics_at_1: list[np.ndarray]  # the same at a noise precision of 1
+
+
+def _probit_slope(psi: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    # log Phi(c psi): PyMC's inverse link scales psi by 1 / sqrt 2
+    c = first / PROBIT_SLOPE
+    z = c * psi
+    return np.asarray(c * np.exp(-(z**2) / 2 - log_ndtr(z)) / np.sqrt(2 * np.pi))
+
+
+# the slope of a log likelihood at psi, given slope and second derivative at psi = 0
+SLOPES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
+    GAUSSIAN: lambda psi, first, second: first + second * psi,
+    LOGISTIC: lambda psi, first, second: first + 2 * second * np.tanh(psi / 2),
+    PROBIT: _probit_slope,
+}
+
+
+def form_of(
+    records: Records,
+    log_likelihood: AnyVariable,
+    psi: AnyVariable,
+    precision: str | None,
+    shape: tuple[int, ...],
+) -> tuple[str, bool]:
+    """Compare the likelihood of one record, a scalar, with the known forms at probe rows.
+
+    It is a function of ``psi``, which has this shape, and of the latent ``precision``, which may
+    multiply it, or divide it where it is a variance. The rows' whole numbers are 0 or 1. Return
+    also whether it is that of one number: a Normal outcome, or a Bernoulli one of which psi is the
+    logit or probit.
+    """
+    with np.errstate(all="ignore"):
+        probes = list(_probes(records, log_likelihood, psi, precision, shape))
+        for form in SLOPES if precision is None else (GAUSSIAN,):
+            if all(_has_form(form, probe) for probe in probes):
+                return form, all(_is_single(form, probe) for probe in probes)
+    return OTHER, False
+
+
+def _probes(
+    records: Records,
+    log_likelihood: AnyVariable,
+    psi: AnyVariable,
+    precision: str | None,
+    shape: tuple[int, ...],
+) -> Iterator[_Probe]:
+    tau = [records.latents[precision]] if precision else []
+    family = precision_family(records, precision) if precision else GAMMA
+    statistics = family.statistics(log_likelihood, tau[0]) if tau else ()
+    graphs, one = [*two_derivatives(log_likelihood, psi), *statistics], ones(records)
+    evaluate = at_few_points(records, graphs, [psi])
+    for whole in (0, 1):
+        rng = np.random.default_rng(whole)
+        rows = probe_rows(records, rng, [whole])
+        slope_at_0, second_at_0, *_ = evaluate(rows, one, np.zeros(shape))
+        for _ in range(POINTS):
+            at, value = 3 * rng.normal(size=shape), rng.uniform(0.5, 2.0)
+            point = {name: value * x for name, x in one.items()}
+            slope, _, *at_value = evaluate(rows, point, at)
+            _, _, *at_1 = evaluate(rows, one, at)
+            scale = 1.0 if not tau else 1 / value if family is INVERSE_GAMMA else value
+            yield _Probe(at, slope / scale, slope_at_0, second_at_0, at_value, at_1)
+
+
+def _has_form(form: str, probe: _Probe) -> bool:
+    """Whether slopes follow from those at psi = 0, and statistics do not depend on precisions."""
+    expected = SLOPES[form](probe.psi, probe.slope_at_0, probe.second_at_0)
+    return nearly_equal(probe.slope, expected) and all(
+        map(nearly_equal, probe.statistics, probe.statistics_at_1)
+    )
+
+
+def _is_single(form: str, probe: _Probe) -> bool:
+    """Whether the slope is that of one Normal or Bernoulli outcome."""
+    slope, second = probe.slope_at_0, probe.second_at_0
+    if probe.psi.size > 1:
+        return False
+    if form != GAUSSIAN:
+        of_one = BINARY_SLOPES[form]
+        return nearly_equal(np.abs(slope), of_one[0]) and nearly_equal(second, of_one[1])
+    if not (second < 0).all():
+        return False
+    # the noise precision then has the statistics 1/2 and (y - psi)^2 / 2
+    energy = (slope + second * probe.psi) ** 2 / (-2 * second)
+    return all(map(nearly_equal, probe.statistics, (np.full_like(energy, 0.5), energy)))
+
+
+def pg_weight(c: np.ndarray) -> np.ndarray:
+    """Mean of a Pólya-Gamma variable PG(1, c) over its largest value 1/4, at c = 0.
+
+    Source: Polson, Scott and Windle (2013).
+
+    >>> import numpy as np
+    >>> pg_weight(np.array([0.0, 2.0])).round(4)
+    array([1.    , 0.7616])
+    """
+    c = np.maximum(np.abs(c), SMALL)
+    return np.asarray(2 * np.tanh(c / 2) / c)
+
+
+class Features(NamedTuple):
+    """The likelihood of records where all Gaussian latents are 0, or its graphs."""
+
+    offset: Any  # psi
+    # slope, curvature: kappa and omega of the log likelihood kappa psi - omega psi^2 / 2 + const,
+    # at a noise precision of 1; the curvature of an augmented likelihood is the one at psi = 0
+    slope: Any
+    curvature: Any
+    # shape, energy: the statistics (a, b) of the noise precision where psi = 0; zero where it has
+    # none
+    shape: Any
+    energy: Any
+    design: Any = None  # derivatives of psi with respect to the Gaussian latents
+
+
+def features(
+    records: Records, predictors: tuple[Predictor, ...], backend: str
+) -> Callable[[Batch], list[Features]]:
+    """Compile the features of a batch, one value for each predictor."""
+    parts = [(design_graph(records, p), *expansion_graphs(records, p)[:-1]) for p in predictors]
+    evaluate = where_zero(records, [graph for part in parts for graph in part], backend)
+    many = len(Features._fields)
+
+    def compute(batch: Batch) -> list[Features]:
+        values = batched(evaluate(batch), many)
+        return [_by_entry(rest)._replace(design=design) for design, *rest in values]
+
+    return compute
+
+
+def expansion(records: Records, predictor: Predictor, backend: str) -> Callable[[Batch], Features]:
+    """Compile the expansion of a batch's likelihoods."""
+    evaluate = where_zero(records, expansion_graphs(records, predictor)[:-1], backend)
+    return lambda batch: _by_entry(evaluate(batch))
+
+
+def where_zero(
+    records: Records, graphs: Sequence[Tensor], backend: str
+) -> Callable[[Batch], tuple[np.ndarray, ...]]:
+    """Compile graphs of one record, for every row, where all Gaussian latents are 0."""
+    evaluate = for_each_row(records, graphs, backend)
+    zeros = {name: np.zeros(records.point[name].shape) for name in gaussian_latents(records)}
+    point = ones(records) | zeros
+    return lambda batch: evaluate(batch, point)
+
+
+def _by_entry(values: Sequence[np.ndarray]) -> Features:
+    """Bring offset, slope and curvature to shape (rows, J)."""
+    *by_entry, shape, energy = values
+    offset, slope, curvature = (x.reshape(len(shape), -1) for x in by_entry)
+    return Features(offset, slope, curvature, shape, energy)
+
+
+def design_graph(records: Records, predictor: Predictor) -> Tensor:
+    """Return derivatives of one record's psi in the Gaussian latents, shape (J, size)."""
+    gaussian = [records.latents[name] for name in gaussian_latents(records)]
+    # one entry of psi at a time, which keeps shapes static
+    entries = np.eye(math.prod(predictor.shape)).reshape(-1, *predictor.shape)
+    return pt.stack([flat_gradient((predictor.psi * one).sum(), gaussian) for one in entries])
+
+
+def expansion_graphs(records: Records, predictor: Predictor) -> Features:
+    """Return the graphs of one record's expansion; none depends on the latents."""
+    log_likelihood, precision = predictor.log_likelihood, predictor.precision
+    derivatives: tuple[Tensor, ...] = two_derivatives(log_likelihood, predictor.cut)
+    slope, minus_curvature = derivatives
+    statistics: tuple[Tensor, ...] = (pt.constant(0.0), pt.constant(0.0))
+    if precision:
+        family = precision_family(records, precision)
+        statistics = family.statistics(log_likelihood, records.latents[precision])
+    # a record outside the likelihood's support must not contribute
+    shape, rate = (pt.switch(pt.isinf(log_likelihood), np.nan, x.sum()) for x in statistics)
+    graphs = [predictor.psi, slope, -minus_curvature, shape, rate]
+    zeros = {predictor.cut: predictor.psi.zeros_like()}
+    return Features(*clone_replace(graphs, zeros, rebuild_strict=False))
+
+
+# --- rounds ------------------------------------------------------------------------------------
+
+
+class Structure(NamedTuple):
+    """A model with linear predictors and conjugate priors."""
+
+    predictors: tuple[Predictor, ...]
+    prior: GaussianPrior
+
+
+def roles_of(
+    records: Records, structure: Structure, how: Callable[[Predictor], str]
+) -> dict[str, str]:
+    """Describe the role of each latent in the updates, and ``how`` each term is treated."""
+    roles = dict.fromkeys(structure.prior.shapes, "one Gaussian vector with full covariance")
+    roles |= {name: structure.prior.role(name) for name in structure.prior.gammas}
+    for name, predictor in zip(records.term_names, structure.predictors, strict=True):
+        if predictor.precision:
+            roles[predictor.precision] = structure.prior.role(predictor.precision, "the noise")
+        roles[name] = f"linear predictor, by rounds; without privacy {how(predictor)}"
+    return roles
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundOptions(BatchOptions):
+    """The options of a method that fits linear predictors by rounds, or as its paper does."""
+
+    noise_aware: bool = option(True, NOISE_AWARE)
+
+    def rounds_from(
+        self, find_start: FindStart = lambda: None, estimating: Estimating = AVERAGED
+    ) -> OnRealLine | None:
+        """Return rounds in whitened coordinates, in the place of the method's own updates.
+
+        By default there are some. Every option that only own updates have asks for these. Rounds
+        begin where ``find_start`` says, and ``estimating`` is what a record adds.
+        """
+        if not self.noise_aware or self.rules_out_rounds:
+            return None
+        return self._rounds(find_start, estimating)
+
+    def rounds_without_noise(self, estimating: Estimating) -> OnRealLine | None:
+        """Return rounds of a fit without noise, which has none by default."""
+        if self.noisy or self.rules_out_rounds:
+            return None
+        return self._rounds(lambda: None, estimating)
+
+    def _rounds(self, find_start: FindStart, estimating: Estimating) -> OnRealLine:
+        n = default_length(self.noisy) if self.n is None else check_length(self.n)
+        terms = RoundTerms.of(self, n)
+        return by_rounds(terms._replace(estimating=estimating), find_start)

@@ -1,1 +1,0 @@
-"""Likelihoods of one linear predictor, and the Gaussian posterior of its coefficients."""

@@ -1,1 +1,0 @@
-"""Algorithms to the letter of their papers, for reproduction: only the registry imports them."""

@@ -1,0 +1,621 @@
+"""Regressions to the letter of their papers: VIPS, expectation propagation, algorithm 3.
+
+A likelihood of one linear predictor psi = A v + psi_0 is made quadratic at the current posterior:
+by Pólya-Gamma variables (VIPS, Park et al. 2020), or by a site that matches the moments of the
+tilted distribution (stochastic expectation propagation, Li et al. 2015; DP-SEP, Vinaroz and Park
+2022). Each record then adds one vector of score, curvature, statistics of the noise precision and
+a one. Releases of their sum are averaged, and the averages give the next posterior.
+
+A site. With psi ~ N(mu, s^2) under the cavity, g and beta are the first and second derivative of
+log Z = log E p(y | psi) in mu, and its natural parameters are tau = -beta / (1 + s^2 beta) and
+nu = tau mu + g / (1 + s^2 beta) (Minka 2001, section 3.2).
+
+Algorithm 3 of the DP-SEP paper takes steps gamma / N, which are N times shorter than those of
+stochastic expectation propagation: after T passes a share exp(-gamma T / N) of the way remains.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.replace import vectorize_graph
+from scipy.special import erfcx
+
+from pymc_dp.accounting.plan import ReleaseSpec
+from pymc_dp.compiling.compile import function
+from pymc_dp.contributions.gradients import by_record
+from pymc_dp.contributions.layout import Layout, Part
+from pymc_dp.methods.conjugate.blocks import probe_rows
+from pymc_dp.methods.conjugate.exponential import Natural, two_derivatives
+from pymc_dp.methods.linear import (
+    GAUSSIAN,
+    OTHER,
+    PROBIT,
+    PROBIT_SLOPE,
+    Features,
+    Predictor,
+    Structure,
+    features,
+    pg_weight,
+)
+from pymc_dp.methods.method import (
+    ALGORITHM_3,
+    BY_ROUNDS,
+    EXPECTATION_PROPAGATION,
+    VARIATIONAL_BAYES,
+    Algorithm,
+    Compiled,
+    Doubt,
+    Method,
+    uncentred,
+)
+from pymc_dp.methods.normal import (
+    Gammas,
+    GaussianPosterior,
+    NoisyAverage,
+    Solved,
+    Spectrum,
+    cavity,
+    expected_precision,
+    number_of,
+    solve,
+    spectral_edge,
+    within_trust_region,
+)
+from pymc_dp.methods.sep.sep import Settings as SepSettings
+from pymc_dp.methods.vips.vips import Settings as VipsSettings
+from pymc_dp.model import Records
+from pymc_dp.model.graphs import Tensor
+from pymc_dp.privacy.contribution import Batch, FactoredContribution
+from pymc_dp.privacy.norms import SQUARES, joint_norms, product, rounded_product, row_norms
+from pymc_dp.privacy.query import Noisy, Query
+
+
+class Defaults(NamedTuple):
+    """Public numbers; none of them is fitted to data."""
+
+    releases: int = 10
+    noiseless_releases: int = 100  # without noise, more steps have no cost
+    # the clip norm, in typical lengths of a score for features of unit scale, and its range
+    clip_norm: float = 1.2
+    clip_norm_range: tuple[float, float] = (1.0, 10.0)
+    count_share: float = 0.1  # of the clip norm, that the count takes
+    # eigenvalues of a curvature below this share of the noise's edge are raised to it
+    floor: float = 0.5
+    # where a likelihood is no parabola, a step moves the latents by at most this many prior
+    # standard deviations, as a root mean square
+    trust_radius: float = 1.0
+    ratio: float = 4.0  # VIPS: of the paper's two sensitivities, 2 and 1/2
+    # tilted moments: Gauss-Hermite nodes, Newton steps towards the mode, and how far in psi one of
+    # them may go
+    nodes: int = 20
+    newton_steps: int = 10
+    longest_newton_step: float = 3.0
+    # standard deviations of a cavity below which derivatives of the likelihood are averaged
+    narrow: float = 0.1
+    least_tilted: float = 1e-6  # a tilted variance is at least this share of the cavity's
+    # algorithm 3: passes over the data, gamma and clip norm of the paper's experiments; natural
+    # parameters are clipped unscaled, and the count of records is not used
+    passes: int = 100
+    damping: float = 1.0
+    clip_norm_of_sites: float = 1.0
+    count_scale: float = 1e-6
+
+
+DEFAULTS = Defaults()
+
+# longest row of a design: the least double, times its outer product, is 1e-44
+LONGEST_ROW = SQUARES[1]
+UNLIKELY = -1e4  # standard normal quantile below which z + phi(z) / Phi(z) is -1/z, to rounding
+TINY = 1e-300
+
+
+# --- a record's vector -------------------------------------------------------------------------
+
+
+class Quadratic(NamedTuple):
+    """Likelihoods that were made exp(slope psi - weight psi^2 / 2); (rows, J)."""
+
+    slope: np.ndarray
+    weight: np.ndarray
+
+
+# (batch, features, mean of psi, its variance) -> Quadratic
+Expect = Callable[[Batch, Features, np.ndarray, np.ndarray], Quadratic]
+
+
+class Context(NamedTuple):
+    """The Gaussian posterior, or cavity, at which sums of a batch are taken: public values."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    layout: Layout  # of a record's vector
+
+
+class Sums(NamedTuple):
+    """Sums over records for each of P predictors, at a noise precision of 1."""
+
+    score: Any  # sum A' (slope - weight psi_0)
+    curvature: Any  # sum A' weight A
+    shape: Any  # shape, energy: statistics of the noise precisions
+    energy: Any
+    number: Any  # the number of records
+
+
+def layout_of(predictors: int, d: int) -> Layout:
+    """Lay out the `Sums` of a record, with all scales at 1."""
+    parts = {
+        "score": Part((predictors, d)),
+        "curvature": Part((predictors, d, d), symmetric=True),
+        "shape": Part((predictors,)),
+        "energy": Part((predictors,)),
+        "number": Part(()),
+    }
+    return Layout(parts)
+
+
+class Moments(NamedTuple):
+    """Records at the current posterior; norms and sums read the same numbers."""
+
+    # a record's score is score_factor * score_row, (rows,) and (rows, d). With several entries of
+    # psi the row is A' r, summed once: entries may cancel, and differently in a norm and in a
+    # weighted sum
+    score_row: np.ndarray
+    score_factor: np.ndarray
+    design: np.ndarray  # A, (rows, J, d)
+    weight: np.ndarray  # (rows, J)
+    shape: np.ndarray  # shape, energy: statistics of the noise precision
+    energy: np.ndarray
+
+
+def contribution(
+    records: Records,
+    predictors: tuple[Predictor, ...],
+    d: int,
+    expects: Sequence[Expect],
+    backend: str,
+) -> FactoredContribution:
+    """Contribute scores, curvatures, noise statistics and a one; the context is a `Context`.
+
+    ``expects`` makes each likelihood quadratic.
+    """
+    compute = features(records, predictors, backend)
+
+    def prepare(batch: Batch, context: Context) -> list[Moments]:
+        parts = zip(predictors, expects, compute(batch), strict=True)
+        return [moments(batch, *each, context) for each in parts]
+
+    def norms(parts: list[Moments], context: Context) -> np.ndarray:
+        scales = Sums(*[context.layout.parts[name].scale for name in Sums._fields])
+        return joint_norms(
+            *[norm for part in parts for norm in part_norms(part, scales)], scales.number
+        )
+
+    def weighted_sum(parts: list[Moments], context: Context, weights: np.ndarray) -> np.ndarray:
+        sums = zip(*[part_sums(part, weights) for part in parts], strict=True)
+        values = dict(zip(Sums._fields, [*map(np.stack, sums), weights.sum()], strict=True))
+        return context.layout.pack(values)
+
+    size = layout_of(len(predictors), d).size
+    # J outer products a record, each a row of the sum, whose norms add up to sqrt(J) at most
+    entries = max(prod(predictor.shape) for predictor in predictors)
+    return FactoredContribution(size, 4 * d, norms, weighted_sum, prepare, parts_norm=entries**1.5)
+
+
+def moments(
+    batch: Batch, predictor: Predictor, expect: Expect, part: Features, context: Context
+) -> Moments:
+    """E-step: moments of each record around the current psi."""
+    count, entries, d = part.design.shape
+    rows = part.design.reshape(-1, d)  # products of matrices: NumPy loops over stacks of small ones
+    psi = part.offset + product(rows, context.mean).reshape(count, entries)
+    spread = np.vecdot(rounded_product(rows, context.covariance), rows).reshape(count, entries)
+    spread = np.maximum(spread, 0.0)
+    slope, weight = expect(batch, part, psi, spread)
+    score = slope - weight * part.offset
+    energy = 0 * part.shape  # nan outside the support
+    if predictor.precision:  # b - kappa psi + omega psi^2 / 2, in expectation
+        energy = part.energy + (weight * (psi**2 + spread) / 2 - part.slope * psi).sum(axis=1)
+    if entries == 1:
+        score_row, score_factor = rows, score[:, 0]
+    else:
+        score_row = np.einsum("njd,nj->nd", part.design, score)
+        score_factor = np.ones(count)
+    return Moments(score_row, score_factor, part.design, weight, part.shape, energy)
+
+
+def part_norms(part: Moments, scales: Sums) -> list[np.ndarray]:
+    """Norms of a record's score and curvature, and its two noise statistics."""
+    lengths, weight = row_norms(part.score_row), np.abs(part.weight)
+    if part.design.shape[1] == 1:  # the score's row is that of the design
+        lengths = np.where(lengths > LONGEST_ROW, np.inf, lengths)
+        curvature = weight[:, 0] * lengths * lengths
+    else:
+        longest = np.maximum(lengths, row_norms(part.design))
+        lengths = np.where(longest > LONGEST_ROW, np.inf, lengths)
+        # signs can only make the sum of outer products shorter
+        root = part.design * np.sqrt(weight)[:, :, None]
+        curvature = row_norms(root @ root.transpose(0, 2, 1))
+    noise = [scales.shape * part.shape, scales.energy * part.energy]
+    return [np.abs(part.score_factor) * lengths, scales.curvature * curvature, *noise]
+
+
+def part_sums(part: Moments, weights: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Weighted sums of scores, curvatures and noise statistics over records."""
+    rows = part.design.reshape(-1, part.design.shape[2])
+    weighted = (weights[:, None] * part.weight).ravel()
+    score = (weights * part.score_factor) @ part.score_row
+    curvature = (rows * weighted[:, None]).T @ rows
+    return score, curvature, weights @ part.shape, weights @ part.energy
+
+
+# --- likelihoods that are made quadratic -------------------------------------------------------
+
+
+def variational(records: Records, predictor: Predictor, backend: str) -> Expect:
+    """Make a likelihood quadratic by Pólya-Gamma means omega at c^2 = E psi^2, if need be."""
+
+    def expect(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
+        weight = part.curvature
+        if predictor.augmented:
+            weight = weight * pg_weight(np.sqrt(mean**2 + variance))
+        return Quadratic(part.slope, weight)
+
+    return expect
+
+
+class LogZ(NamedTuple):
+    """Derivatives of log E p(y | psi) in the mean of psi, one entry a record."""
+
+    slope: np.ndarray
+    curvature: np.ndarray  # minus a precision where the likelihood is log-concave
+
+
+# (batch, psi of shape (rows, K)) -> log likelihood and its two derivatives in psi, (rows, K) each
+Along = Callable[[Batch, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+def sites(records: Records, predictor: Predictor, backend: str) -> Expect:
+    """Compile a record's site in psi from the cavity's mean and variance."""
+    if predictor.form == GAUSSIAN:
+        return variational(records, predictor, backend)
+    if predictor.form == PROBIT:
+        return _closed
+    along = likelihood_of_psi(records, predictor, backend)
+
+    def expect(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
+        log_z = quadrature(along, batch, mean[:, 0], variance[:, 0])
+        return Quadratic(*(x[:, None] for x in site(log_z, mean[:, 0], variance[:, 0])))
+
+    return expect
+
+
+def _closed(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
+    # log Phi(c psi), with c from its slope at psi = 0
+    c = part.slope / PROBIT_SLOPE
+    mean, variance = c * mean, c**2 * variance
+    slope, precision = site(probit(mean, variance), mean, variance)
+    return Quadratic(c * slope, c**2 * precision)
+
+
+def probit(mean: np.ndarray, variance: np.ndarray) -> LogZ:
+    """Closed form for p(y | psi) = Phi(psi).
+
+    >>> import numpy as np
+    >>> probit(np.array([0.0, -1e9, 1e9]), np.zeros(3))
+    LogZ(slope=array([7.97884561e-01, 1.00000000e+09, 0.00000000e+00]),
+         curvature=array([-0.63661977, -1.        , -0.        ]))
+    """
+    scale = np.sqrt(1 + variance)
+    z = mean / scale
+    # the density over the distribution function, which both underflow for an unlikely outcome
+    ratio = (2 / np.pi) ** 0.5 / erfcx(-z / 2**0.5)
+    # where z + ratio is rounded off, it is 1 / ratio
+    curvature = np.where(z < UNLIKELY, 1.0, ratio * (z + ratio))
+    return LogZ(ratio / scale, -curvature / scale**2)
+
+
+def likelihood_of_psi(records: Records, predictor: Predictor, backend: str) -> Along:
+    """Compile a record's log likelihood as a function of its linear predictor alone."""
+    value, cut = predictor.log_likelihood, predictor.cut
+    graphs: list[Tensor] = [value, *two_derivatives(value, cut)]
+    points: Tensor = pt.vector("points", dtype="float64")
+    along = {cut: points.reshape((-1, *(1,) * cut.ndim))}
+    each = vectorize_graph([graph.sum() for graph in graphs], along)
+    psi = pt.matrix("psi", dtype="float64")
+    inputs = records.batch.inputs
+    # psi is nan where an index is out of bounds, see `features`
+    rows = by_record(records, each, {points: psi})
+    fn = function([psi, *inputs.values()], rows, backend)
+    return lambda batch, psi: tuple(fn(psi, *[batch[name] for name in inputs]))
+
+
+def quadrature(along: Along, batch: Batch, mean: np.ndarray, variance: np.ndarray) -> LogZ:
+    """Gauss-Hermite quadrature around the mode of each record's tilted density."""
+    scale = np.sqrt(variance)
+    mode, width = _laplace(along, batch, mean, scale)
+    x, weights = np.polynomial.hermite.hermgauss(DEFAULTS.nodes)
+    u = mode[:, None] + 2**0.5 * width[:, None] * x
+    value, slope, second = along(batch, mean[:, None] + scale[:, None] * u)
+    log_mass = value - u**2 / 2 + x**2 + np.log(weights)
+    mass = np.exp(log_mass - log_mass.max(axis=1, keepdims=True))
+    mass /= mass.sum(axis=1, keepdims=True)
+    # outside the support there is no mass, and derivatives are undefined
+    slope, second = (np.where(mass > 0, values, 0.0) for values in (slope, second))
+    first = np.vecdot(mass, slope)
+    narrow = LogZ(first, np.vecdot(mass, second + slope**2) - first**2)
+    centre, safe = np.vecdot(mass, u), np.maximum(scale, DEFAULTS.narrow)
+    wide = LogZ(centre / safe, (np.vecdot(mass, (u - centre[:, None]) ** 2) - 1) / safe**2)
+    return LogZ(
+        *(np.where(scale > DEFAULTS.narrow, *both) for both in zip(wide, narrow, strict=True))
+    )
+
+
+def _laplace(
+    along: Along, batch: Batch, mean: np.ndarray, scale: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mode and width of the tilted density of u = (psi - mu) / s, by a fixed number of steps."""
+    u = np.zeros(len(mean))
+    farthest = DEFAULTS.longest_newton_step / np.maximum(scale, TINY)
+    for _ in range(DEFAULTS.newton_steps):
+        _, slope, second = (x[:, 0] for x in along(batch, (mean + scale * u)[:, None]))
+        precision = 1 + scale**2 * np.maximum(-second, 0.0)
+        u = u + np.clip((scale * slope - u) / precision, -farthest, farthest)
+    return u, precision**-0.5
+
+
+def site(log_z: LogZ, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
+    """Divide the tilted density's Gaussian by the cavity, N(mu, s^2): nu and tau.
+
+    >>> import numpy as np
+    >>> y, mu, variance = 2.0, 0.5, 3.0  # a Gaussian likelihood with noise of variance 1
+    >>> known = LogZ(np.array([(y - mu) / (1 + variance)]), np.array([-1 / (1 + variance)]))
+    >>> site(known, np.array([mu]), np.array([variance]))
+    Quadratic(slope=array([2.]), weight=array([1.]))
+    """
+    share = np.maximum(1 + variance * log_z.curvature, DEFAULTS.least_tilted)
+    weight = -log_z.curvature / share
+    return Quadratic(log_z.slope / share + weight * mean, weight)
+
+
+# --- the method --------------------------------------------------------------------------------
+
+
+class Form(NamedTuple):
+    """How a paper makes likelihoods quadratic, and averages their sums."""
+
+    title: str
+    algorithm: Algorithm
+    expect: Callable[[Records, Predictor, str], Expect]  # (records, predictor, backend) -> Expect
+    # t -> weight of release t = 0, 1, ... in the averages
+    rate: Callable[[int], float]
+    # (solved, mean, number of records) -> (mean, covariance): posterior or cavity for the next
+    # batch
+    next_context: Callable[[Solved, np.ndarray, float], tuple[np.ndarray, np.ndarray]]
+    layout: Layout  # of a record's vector
+    longest: float = math.inf  # of the averages, as a vector
+
+
+class State(NamedTuple):
+    """Where a fit stands: released values and what follows from them."""
+
+    t: int
+    sums: NoisyAverage[Sums]  # released sums, averaged
+    mean: np.ndarray
+    solved: Solved
+    context: Context  # of the next batch
+
+
+class _Fit(NamedTuple):
+    structure: Structure
+    form: Form
+    number: int | None  # of records, where it is declared
+
+    def weights(self, gammas: Gammas) -> np.ndarray:
+        """Expected noise precision of each predictor."""
+        precisions = [predictor.precision for predictor in self.structure.predictors]
+        return np.array([expected_precision(name, gammas) for name in precisions])
+
+    def solve(self, sums: NoisyAverage[Sums], mean: np.ndarray, gammas: Gammas) -> Solved:
+        """Update precisions and the covariance; eigenvalues that noise hides are raised."""
+        edge = spectral_edge(sums.variance.curvature, len(mean))
+
+        def curvature(gammas: Gammas) -> np.ndarray:
+            weights = self.weights(gammas)
+            spectrum = Spectrum.of(np.tensordot(weights, sums.value.curvature, axes=1))
+            return spectrum.floored(DEFAULTS.floor * edge * float(np.linalg.norm(weights)))
+
+        statistics = self._statistics(sums)
+        return solve(self.structure.prior, curvature, mean, gammas, statistics)
+
+    def _statistics(self, sums: NoisyAverage[Sums]) -> dict[str, Natural]:
+        """Add up each noise precision's shape and energy, as far as they exceed their noise."""
+        found: dict[str, Natural] = {}
+        least = [max(float(v) ** 0.5, TINY) for v in (sums.variance.shape, sums.variance.energy)]
+        for i, predictor in enumerate(self.structure.predictors):
+            if name := predictor.precision:
+                both = (sums.value.shape[i], sums.value.energy[i])
+                own = [np.maximum(x, low) for x, low in zip(both, least, strict=True)]
+                before = found.get(name, (np.zeros(()), np.zeros(())))
+                found[name] = tuple(a + b for a, b in zip(before, own, strict=True))
+        return found
+
+    def state(self, t: int, sums: NoisyAverage[Sums], before: np.ndarray, gammas: Gammas) -> State:
+        """Solve with averaged sums: m = V (h0 + n1)."""
+        solved = self.solve(sums, before, gammas)
+        score = self.weights(solved.gammas) @ sums.value.score
+        mean = solved.covariance @ (score + solved.linear)
+        if any(predictor.form != GAUSSIAN for predictor in self.structure.predictors):
+            precision = np.diag(solved.precision)
+            mean = before + within_trust_region(mean - before, precision, DEFAULTS.trust_radius)
+        number = number_of(self.number, sums.value.number, sums.variance.number)
+        moments = self.form.next_context(solved, mean, number)
+        return State(t, sums, mean, solved, Context(*moments, self.form.layout))
+
+
+def build(
+    records: Records, structure: Structure, form: Form, release: ReleaseSpec, number: int | None
+) -> Method:
+    """Build a form.
+
+    **Privacy.** Each release is one vector: score, curvature (its upper triangle, off-diagonals
+    times sqrt 2), noise statistics and a one, clipped jointly. All else is post-processing.
+    """
+    predictors, prior = structure
+    fit = _Fit(structure, form, number)
+
+    def compile_parts(backend: str) -> Compiled:
+        expects = [form.expect(records, predictor, backend) for predictor in predictors]
+        sums = contribution(records, predictors, prior.d, expects, backend)
+        return Compiled({release.name: sums}, partial(_update, fit))
+
+    skewed = [
+        name
+        for name, predictor in zip(records.term_names, predictors, strict=True)
+        if predictor.form == OTHER and math.isfinite(release.clip_norm)
+    ]
+    doubts: tuple[Doubt, ...] = (uncentred(skewed, BY_ROUNDS),) if skewed else ()
+    return Method(
+        size=form.layout.size,
+        releases=(release,),
+        compile=compile_parts,
+        init=lambda rng: _init(fit),
+        query=lambda state, rng: Query(release.name, state.context),
+        posterior=lambda state, draws, rng: _posterior(fit, state).draw(prior, draws, rng),
+        noise_aware=lambda state, draws, rng: _posterior(fit, state).draw_with_noise(
+            prior, draws, rng
+        ),
+        describe=lambda state: _posterior(fit, state).describe(records, prior),
+        trace=lambda state: {"mean_path": (("gaussian",), state.mean)},
+        settings={"form": form.title},
+        algorithms=(form.algorithm,),
+        doubts=lambda state: doubts,
+        defaults=(DEFAULTS,),
+    )
+
+
+def _init(fit: _Fit) -> State:
+    layout, prior = fit.form.layout, fit.structure.prior
+    nothing = NoisyAverage(Sums(**layout.unpack(np.zeros(layout.size))), Sums(*np.zeros(5)))
+    state = fit.state(0, nothing, np.zeros(prior.d), prior.start())
+    # as if the latents were known: under a wide prior nearly nothing would be said of them
+    return state._replace(context=state.context._replace(covariance=0 * state.context.covariance))
+
+
+def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
+    layout, rate = fit.form.layout, noisy.sample_rate
+    latest = Sums(**layout.unpack(noisy.value / rate))
+    noise = Sums(**layout.noise_variance(noisy.sd / rate))
+    sums = state.sums.add(latest, noise, fit.form.rate(state.t))
+    length = float(np.linalg.norm(layout.pack(sums.value._asdict())))
+    if length > fit.form.longest:
+        shorter = (x * (fit.form.longest / length) for x in sums.value)
+        sums = sums._replace(value=Sums(*shorter))
+    return fit.state(state.t + 1, sums, state.mean, state.solved.gammas)
+
+
+def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
+    """Add the noise: of (S + E) m = g the part E m varies by s^2 (|m|^2 I + m m') / 2."""
+    mean, solved, variance = state.mean, state.solved, state.sums.variance
+    weights = fit.weights(solved.gammas)
+    of_mean = (mean @ mean) * np.eye(len(mean)) + np.outer(mean, mean)
+    of_slope = variance.score * np.eye(len(mean)) + variance.curvature / 2 * of_mean
+    V = solved.covariance
+    noise = V @ (weights @ weights * of_slope) @ V
+    return GaussianPosterior(mean, V, noise, solved.gammas)
+
+
+# --- the papers' forms -------------------------------------------------------------------------
+
+
+def _vips(title: str, records: Records, structure: Structure, settings: VipsSettings) -> Method:
+    """Build VIPS: variational Bayes, by Pólya-Gamma variables for logistic outcomes."""
+    release, layout = typical(records, structure, settings)
+    if title != "absolute":
+        layout = layout.with_scales(curvature=DEFAULTS.ratio)
+    form = Form(
+        title,
+        VARIATIONAL_BAYES,
+        variational,
+        settings.rate,
+        lambda solved, mean, number: (mean, solved.covariance),
+        layout,
+    )
+    return build(records, structure, form, release, settings.records_in_sums)
+
+
+# the second has the paper's ratio of noise between the two statistics
+absolute, paper = partial(_vips, "absolute"), partial(_vips, "the paper's, for reproduction")
+
+
+def typical(
+    records: Records, structure: Structure, settings: VipsSettings | SepSettings
+) -> tuple[ReleaseSpec, Layout]:
+    """Clip to the norm of features of unit scale, by probe rows, and scale vectors to it."""
+    predictors, prior = structure
+    rows = probe_rows(records, np.random.default_rng(0), [1])
+    probes = features(records, predictors, "python")(rows)
+    omega = max(*(float(np.nanmax(part.curvature)) for part in probes), 1e-12)
+    norm = DEFAULTS.clip_norm * (omega * max(prior.d, 1)) ** 0.5
+    norm = float(np.clip(norm, *DEFAULTS.clip_norm_range))
+    count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
+    release = settings.release_spec(count, norm)
+    if math.isfinite(release.clip_norm):
+        norm = release.clip_norm
+    layout = layout_of(len(predictors), prior.d)
+    scales = {"curvature": DEFAULTS.clip_norm / norm, "number": DEFAULTS.count_share * norm}
+    return release, layout.with_scales(**scales)
+
+
+def cavity_of(solved: Solved, mean: np.ndarray, number: float) -> tuple[np.ndarray, np.ndarray]:
+    """Take one of N equal sites out of the posterior."""
+    of_sites = np.linalg.inv(solved.covariance) - solved.precision
+    return cavity(solved.linear, solved.precision, of_sites, mean, number)
+
+
+def damped(records: Records, structure: Structure, settings: SepSettings) -> Method:
+    """Build stochastic expectation propagation: damped averages of sums of sites."""
+    release, layout = typical(records, structure, settings)
+    form = Form("damped", EXPECTATION_PROPAGATION, sites, settings.rate, cavity_of, layout)
+    return build(records, structure, form, release, settings.records_in_sums)
+
+
+def algorithm3(records: Records, structure: Structure, settings: SepSettings) -> Method:
+    """Build Algorithm 3: lambda += gamma / N (sum of sites - q lambda), then clip lambda / N.
+
+    **Privacy.** Each release is the sum of the clipped sites of a batch of one record on average.
+    Retention does not depend on the batch, so the sensitivity is the clip norm, and twice that
+    under replace-one neighbours; the paper's 2 gamma C / N is this, seen from the posterior.
+    """
+    number = settings.num_records
+    if number is None:
+        raise ValueError(
+            "form='algorithm3' has the number of records in its update: give num_records=, a "
+            "public number."
+        )
+    gamma = DEFAULTS.damping if settings.step is None else settings.step
+    count = DEFAULTS.passes * number
+    release = settings.release_spec(count, DEFAULTS.clip_norm_of_sites, 1 / number)
+    rate = gamma * release.sampler.rate / number
+    warnings.warn(
+        f"form='algorithm3' is for reproduction: with these settings "
+        f"{math.exp(-rate * release.count):.1%} of the way from the prior to the posterior will be "
+        "left. Leave form= out to fit a model.",
+        stacklevel=3,
+    )
+    predictors, prior = structure
+    form = Form(
+        "algorithm3, for reproduction",
+        ALGORITHM_3,
+        sites,
+        lambda t: rate,
+        lambda solved, mean, _: cavity_of(solved, mean, number),
+        layout_of(len(predictors), prior.d).with_scales(number=DEFAULTS.count_scale),
+        longest=number * release.clip_norm,
+    )
+    return build(records, structure, form, release, number)

@@ -1,1 +1,0 @@
-"""Pictures of a result, by the conventions of arviz-plots."""

@@ -1,0 +1,181 @@
+"""Rounds in whitened coordinates find the posterior, whatever the units, and say how sure it is."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp
+from pymc_dp.driver.fit import set_up
+from pymc_dp.engine import rounds
+from pymc_dp.engine.constants import CONSTANTS
+from pymc_dp.engine.curvature import shrunk, with_path
+from pymc_dp.engine.method import RoundTerms
+from pymc_dp.testing import deterministic_noise
+
+ROWS = 4000
+QUIETLY = {"progressbar": False, "backend": "python", "random_seed": 1, "draws": 400}
+
+
+def normal(mean=0.5, sd=1.0, unit=1.0):
+    y = np.random.default_rng(3).normal(mean, sd, ROWS) * unit
+    with pm.Model() as model:
+        mu, s = pm.Normal("mu", 0, 5 * unit), pm.HalfNormal("s", 2 * unit)
+        pm.Normal("y", mu, s, observed=y)
+    return model, {
+        "mu": (y.mean(), y.std() / ROWS**0.5),
+        "s": (y.std(), y.std() / (2 * ROWS) ** 0.5),
+    }
+
+
+def exponential():
+    y = np.random.default_rng(4).exponential(1 / 3.0, ROWS)
+    with pm.Model() as model:
+        pm.Exponential("y", pm.Gamma("rate", 2, 1), observed=y)
+    rate = (ROWS + 2) / (y.sum() + 1)
+    return model, {"rate": (rate, rate / ROWS**0.5)}
+
+
+def rare():
+    y = np.random.default_rng(5).binomial(1, 0.1, ROWS)
+    with pm.Model() as model:
+        pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=y)
+    p = (y.sum() + 1) / (ROWS + 2)
+    return model, {"p": (p, (p * (1 - p) / ROWS) ** 0.5)}
+
+
+def in_units_of_1e5():
+    return normal(2.0, 1.0, unit=1e5)
+
+
+CASES = [normal, exponential, rare, in_units_of_1e5]
+
+
+def check_near(idata, answers, sds):
+    for name, (mean, sd) in answers.items():
+        values = idata["posterior"][name].to_numpy()
+        assert abs(values.mean() - mean) < sds * sd
+        # tails that noise hides may have moved a scale, whose scores are squares, more than others
+        assert 0.8 < values.std() / sd < (2.0 if name == "s" else 1.25)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_without_noise_they_end_at_the_posterior(case):
+    model, answers = case()
+    check_near(pymc_dp.fit(model=model, epsilon=np.inf, **QUIETLY), answers, sds=0.25)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_private_posterior_is_near_the_one_without_privacy(case):
+    model, answers = case()
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
+    check_near(idata, answers, sds=1.0)
+
+
+def test_the_bias_of_clipped_gradient_steps_is_seen():
+    model, answers = exponential()
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, noise_aware=False, **QUIETLY)
+    with pytest.raises(AssertionError):
+        check_near(idata, answers, sds=1.0)
+
+
+@pytest.mark.parametrize("number", [2, 5, CONSTANTS.rounds, 30])
+def test_shares_use_the_budget_up(number):
+    shares = RoundTerms(number, number=None, of_units=False).shares
+    assert len(shares) == number
+    assert sum(shares) + CONSTANTS.share_of_scales == pytest.approx(1)
+    assert min(shares) > 0
+    assert np.diff(np.log(shares)) == pytest.approx(np.log(CONSTANTS.growth))
+
+
+def test_a_plan_has_these_shares():
+    """Noise on a release falls with the root of its share."""
+    model, _ = normal()
+    plan = set_up(model, "dp_advi", None, epsilon=1, delta=1e-5).plan
+    shares = np.array([CONSTANTS.share_of_scales, *RoundTerms(13, None, False).shares])
+    noise = np.concatenate([np.full(r.count, r.noise_multiplier) for r in plan.releases])
+    assert len(noise) == 14
+    assert noise * shares**0.5 == pytest.approx(np.full(14, noise[-1] * shares[-1] ** 0.5))
+
+
+@pytest.mark.parametrize(("sd", "own_sd", "found"), [(1e-6, 1.0, 3.0), (1e6, 1.0, 1.0)])
+def test_a_curvature_along_the_path_is_weighed_by_its_noise(sd, own_sd, found):
+    c = np.array([[0.6, 0.8]])
+    H = with_path(np.eye(2)[None], c, along=3.0, sd=sd, own_sd=own_sd)[0]
+    assert c[0] @ H @ c[0] == pytest.approx(found, rel=1e-3)
+    across = np.array([0.8, -0.6])
+    assert across @ H @ across == pytest.approx(1.0)
+
+
+def test_the_mean_of_many_hidden_curvatures_is_seen():
+    rng, d = np.random.default_rng(0), 100
+    noise = rng.normal(size=(d, d))
+    noise = (noise + noise.T) / 2**0.5  # its eigenvalues end at 20
+    for curvature in (1.0, 5.0):
+        values = np.linalg.eigvalsh(shrunk((curvature * np.eye(d) + noise)[None], 1.0)[0])
+        assert np.median(values) == pytest.approx(curvature, abs=0.5)
+        assert np.ptp(values) < 4  # of 40: noise on the diagonal has sd 2^.5 / 3 after it is shrunk
+
+
+@pytest.mark.slow
+def test_many_latents_whose_predictors_all_point_in_one_direction_are_found():
+    rng = np.random.default_rng(0)
+    rows, d = 10_000, 61
+    X = np.column_stack([np.ones(rows), rng.random((rows, d - 1)) < np.geomspace(0.01, 0.5, d - 1)])
+    b = rng.normal(0, 0.7, d)
+    b[0] = -(X[:, 1:] @ b[1:]).mean()
+    y = rng.random(rows) < 1 / (1 + np.exp(-X @ b))
+    with pm.Model() as model:
+        effect = pm.Normal("effect", 0, 1, shape=d)
+        pm.Bernoulli("y", logit_p=pm.Data("X", X) @ effect, observed=y)
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(model=model, epsilon=4.0, delta=1e-5, **QUIETLY)
+    effects = idata["posterior"]["effect"]
+    error = effects.mean(("chain", "draw")).to_numpy() - b
+    p = 1 / (1 + np.exp(-X @ b))
+    curvature = X.T @ (X * (p * (1 - p))[:, None])
+    assert error @ curvature @ error / d < 4
+
+
+def groups_far_away(number=12):
+    rng = np.random.default_rng(6)
+    of_group = rng.normal(3.0, 0.6, number)
+    group = rng.integers(0, number, ROWS)
+    with pm.Model() as model:
+        mu, spread = pm.Normal("mu", 0, 10), pm.HalfCauchy("spread", 2)
+        a, s = pm.Normal("a", mu, spread, shape=number), pm.HalfCauchy("s", 5)
+        pm.Normal("y", a[pm.Data("group", group)], s, observed=rng.normal(of_group[group], 1.2))
+    return model, of_group
+
+
+def test_a_spread_of_groups_does_not_fall_to_zero_before_records_are_read():
+    model, of_group = groups_far_away()
+    with deterministic_noise(1):
+        idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
+    a = idata["posterior"]["a"].to_numpy()[0]
+    assert np.abs((a.mean(axis=0) - of_group) / a.std(axis=0)).max() < 4.5
+    assert 0.3 < idata["posterior"]["spread"].mean() < 1.2
+
+
+def test_releases_that_no_matrix_can_be_made_of_leave_the_prior(monkeypatch):
+    def failing(*args):
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(rounds, "shrunk", failing)
+    model, _ = normal()
+    with deterministic_noise(1), pytest.warns(pymc_dp.PosteriorWarning, match="`mu`, `s`"):
+        idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
+    assert 4 < idata["posterior"]["mu"].to_numpy().std() < 6
+
+
+@pytest.mark.parametrize("public", [[], ["pilot"]])
+def test_a_start_moves_to_the_mode_of_the_prior_where_that_holds_public_observations(public):
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 10)
+        if public:
+            pm.Normal("pilot", mu, 0.01, observed=np.full(3, 5.0))
+        pm.Normal("y", mu, pm.HalfNormal("s", 1), observed=np.arange(4.0))
+    method = set_up(model, "dp_advi", None, epsilon=1, delta=1e-5, public=public).method
+    start = method.init(np.random.default_rng(0)).state.at.point
+    np.testing.assert_allclose(start[0], 5.0 if public else 0.0, atol=0.1)

@@ -1,0 +1,183 @@
+"""Bounds that belong to one kind of contribution: exact ones, and those of a vector's parts.
+
+What holds for every contribution is in test_sensitivity.
+"""
+
+import numpy as np
+import pytest
+
+from pymc_dp.contributions.gradients import gradient, padded, plain_gradient
+from pymc_dp.methods.sep.network_fit import Typical, bounded_layout
+from pymc_dp.privacy.contribution import unit_sums, unit_vector
+from pymc_dp.privacy.norms import row_norms
+from pymc_dp.privacy.query import Noisy
+from tests.guarantees import vips_toys
+from tests.guarantees.test_sensitivity import (
+    DOCUMENTS,
+    POINTS,
+    K,
+    V,
+    case,
+    classes,
+    covered_in,
+    logistic,
+    network,
+    regression,
+    toy,
+)
+from tests.guarantees.vips_toys import N, dense, prepared
+from tests.zoo import separated
+
+# --- regressions with |x| <= 1: soundness, rules 9 and 10 ----------------------------------------
+
+D, TRIANGLE = 2, 3
+# omega falls from 1/4 to nearly 0 within a small angle
+STEEP = np.array([0.0, 1e6])
+
+
+def statistics(x, y, mean):
+    """Score and curvature of logistic records, without scales, in the absolute form."""
+    found = toy(vips_toys.logistic, form="absolute")
+    plain = found.contexts[0].layout.with_scales(curvature=1.0)
+    asked = found.contexts[0]._replace(mean=mean, layout=plain)
+    values = {"X": np.asarray(x, float), "y": np.asarray(y)}
+    columns = {k: column._replace(values=values[k]) for k, column in found.columns.items()}
+    norms, vectors = dense(found, asked, columns)
+    np.testing.assert_allclose(norms, row_norms(vectors), rtol=1e-9)
+    return vectors[:, : D + TRIANGLE]
+
+
+def furthest(vectors):
+    return np.linalg.norm(vectors[:, None] - vectors[None], axis=2).max()
+
+
+@pytest.mark.parametrize("mean", [[0.0, 0.0], [2.0, -1.0], [30.0, 40.0], STEEP])
+def test_the_bounds_for_short_features_are_never_exceeded(mean):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(150, D)) * 10.0 ** rng.uniform(-3, 3, (150, 1))
+    x /= np.maximum(row_norms(x), 1.0)[:, None]
+    vectors = statistics(x, rng.integers(0, 2, 150), np.asarray(mean))
+    assert row_norms(vectors).max() <= 5**0.5 / 4 + 1e-12
+    assert furthest(vectors) <= 17**0.5 / 4 + 1e-12
+    assert furthest(vectors[:, D:]) <= 2**0.5 / 4 + 1e-12
+
+
+def test_the_bounds_for_short_features_are_reached():
+    flat = statistics([[1, 0], [0, 1]], [1, 0], np.zeros(D))
+    assert row_norms(flat).max() >= 0.99 * 5**0.5 / 4
+    assert furthest(flat[:, D:]) >= 0.99 * 2**0.5 / 4
+    steep = statistics([[1, 0], [1, 1e-3]], [1, 0], STEEP)
+    assert furthest(steep) >= 0.99 * 17**0.5 / 4
+
+
+def test_a_category_reaches_the_clip_norm_of_probabilities():
+    # one record is one unit vector, which the default clip norm holds exactly
+    found = toy(vips_toys.categorical)
+    assert found.method.releases[0].clip_norm == 1
+    np.testing.assert_allclose(dense(found, found.contexts[0])[0], 1)
+
+
+# --- noise on the product of all sites -----------------------------------------------------------
+
+CLIP_NORM, NOISE, RATE, STEP, GAMMA = 1.5, 2.0, 0.5, 0.4, 3.0
+
+
+def moved(build, by, **settings):
+    """How far the score in lambda moves when each entry of the third release moves by ``by``."""
+    settings = {"sampling": "poisson", "sample_rate": RATE, "num_records": N, **settings}
+    terms = {"noise_multiplier": NOISE, "clip_norm": CLIP_NORM, **settings}
+    found = prepared(build, 3, "dp_sep", **terms)
+    compiled, method = found.method.compile("python"), found.method
+
+    def score(last):
+        rng = np.random.default_rng(6)
+        state = method.init(rng)
+        for offset in (0.0, 0.0, last):
+            query = method.query(state, rng=rng)
+            value = rng.normal(2.0, 1.0, method.size) + offset
+            state = compiled.update(state, query, Noisy(value, NOISE * CLIP_NORM, RATE))
+        # Algorithm 3 keeps lambda as one vector, which begins with the scores
+        sites = state.sums.value if hasattr(state, "sums") else state.sites
+        return np.ravel(sites.score if hasattr(sites, "score") else sites[:2])
+
+    [release] = found.plan.releases
+    assert (release.noise_multiplier, release.clip_norm) == (NOISE, CLIP_NORM)
+    return np.abs(score(by) - score(0.0))
+
+
+@pytest.mark.parametrize("build", [vips_toys.log_link, vips_toys.unknown_shares])
+def test_noise_on_the_sites_covers_a_record_at_the_rate_of_sep(build):
+    noise = moved(build, NOISE * CLIP_NORM, step=STEP)
+    np.testing.assert_allclose(noise, NOISE * CLIP_NORM / RATE * STEP, rtol=1e-9)
+    # the paper's sensitivity 2 gamma C / N belongs to steps that are N times shorter
+    reach = moved(build, CLIP_NORM, step=STEP)
+    np.testing.assert_allclose(noise / reach, NOISE, rtol=1e-9)
+    assert reach.min() >= N / 2 * (2 * STEP * CLIP_NORM / N)
+
+
+@pytest.mark.filterwarnings("ignore:form='algorithm3' is for reproduction")
+def test_noise_on_the_sites_of_algorithm_3_is_the_papers():
+    noise = moved(vips_toys.log_link, NOISE * CLIP_NORM, step=GAMMA, form="algorithm3")
+    np.testing.assert_allclose(noise, NOISE * CLIP_NORM * GAMMA / N, rtol=1e-9)
+
+
+# --- parts of a network's sites ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("build", [regression, classes])
+def test_every_part_keeps_its_bound_and_some_reach_it(build):
+    sites, columns, asked, (layout, bounds), _ = network(build)
+    rows = sites.prepare({leaf: column.values for leaf, column in columns.items()}, asked)
+    for part, bound in zip(layout.slices.values(), bounds, strict=True):
+        assert row_norms(rows[:, part]).max() == pytest.approx(bound, rel=1e-12)
+
+
+@pytest.mark.parametrize("d", [1, 7])
+def test_shares_of_an_infinite_clip_norm_clip_nothing(d):
+    scales = bounded_layout(np.inf, Typical(2.0, 3.0, np.ones(d)), with_noise=True)
+    assert not np.isfinite(scales.bounds).any()
+    assert all(part.scale == 1 for part in scales.layout.parts.values())
+
+
+# --- counts of words -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_documents_counts_by_topic_sum_to_its_counts(point):
+    found = case(f"topics {point}")
+    alone = dense(found, found.context)[1]
+    explained = np.where(POINTS[point].max(axis=0) > 0, DOCUMENTS, 0)
+    np.testing.assert_allclose(alone.reshape(-1, K, V).sum(axis=1), explained, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["topics topics apart", "words topics apart"])
+def test_documents_without_a_word_in_common_are_as_far_apart_as_counts_can_be(name):
+    # counts are not negative, so this is sqrt 2 and not 2; the accountant takes 2
+    covered, elsewhere = covered_in(case(name)), {"w": (*[0.0] * (V - 1), 1e12)}
+    apart = np.linalg.norm(covered([case(name).loud]) - covered([elsewhere]))
+    assert 0.99 * 2**0.5 <= apart <= 2**0.5
+
+
+# --- the vectors of records, from which units are summed -----------------------------------------
+
+
+def test_rows_are_the_vectors_that_a_weighted_sum_adds_up():
+    records, columns = separated(logistic())
+    axes = {name: column.axis for name, column in columns.items()}
+    points = np.random.default_rng(2).normal(size=(2, 8))[:, : records.size]
+    several = gradient(records, "python", draws=2)
+    check_rows(columns, gradient(records, "python"), points[:1])
+    check_rows(columns, several, points)
+    check_rows(columns, padded(several, axes), points)
+    of_paper = plain_gradient(records, "python", 2)
+    check_rows(columns, of_paper, (points, points + 1))
+
+
+def check_rows(columns, contribution, context):
+    at = contribution.prepare({n: c.take(np.arange(20)) for n, c in columns.items()}, context)
+    owner, good = np.repeat([0, 1, 3], [5, 1, 14]), np.arange(20) % 7 > 0
+    unit = unit_vector(contribution)
+    by_rows = unit_sums(unit, at, context, owner, good)
+    by_weights = unit_sums(unit._replace(rows=None), at, context, owner, good)
+    assert by_rows.shape == (4, contribution.size)
+    np.testing.assert_allclose(by_rows, by_weights, rtol=1e-9, atol=1e-12)

@@ -100,6 +100,7 @@ def _shrunk_to_centre(bits: np.ndarray, noise: np.ndarray) -> np.ndarray:
         centre = (weight * bits).sum() / (weight.sum() + CONSTANTS.scale_bits**-2 / 4)
         share = weight / weight.sum()
         spread = (share * ((bits - centre) ** 2 - noise**2)).sum()
-        doubt = 2 * (2 * share**2 * noise**4).sum() ** 0.5  # two sds, by noise alone
+        # six sds of noise, by which one latent that has most of the weight hardly ever is off
+        doubt = 6 * (2 * share**2 * noise**4).sum() ** 0.5
         variance = max(CONSTANTS.scale_bits**2, float(spread - doubt))
     return np.asarray(centre + (bits - centre) * variance / (variance + noise**2))

@@ -242,7 +242,7 @@ def calls_of(*names):
         # data of several models are joined
         (
             ["open_private"],
-            {"privacy/wall.py", "privacy/partitions.py", "privacy/private_data.py"},
+            {"privacy/wall.py", "privacy/private_data.py"},
         ),
         # reconstruct reads new rows, which its caller hands over
         (

@@ -72,7 +72,7 @@ def describe(records: Records, known: Known, state: State) -> xr.Dataset:
     described = described.assign(noise_covariance=(("rows", "columns"), noise))
     if not state.scored or state.report.noise_unit == 0:
         return described
-    hidden, *_ = _directions(records, known, state)
+    hidden, *_ = _directions(known, state)
     return described.assign(
         hidden_directions=int(hidden.sum()),
         directions=hidden.size,
@@ -142,9 +142,7 @@ def _stuck(prior: PriorAsWritten, stuck: float) -> tuple[Doubt, ...]:
     return (Doubt(Kind.MIXING, unread, text),)
 
 
-def _directions(
-    records: Records, known: Known, state: State
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _directions(known: Known, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return which white directions noise hides of those in which records may tell something, (m,).
 
     Return also each of them in latents, (d, m), and what measures latents along it, (d, m).
@@ -166,7 +164,7 @@ def _hidden(records: Records, known: Known, state: State) -> list[Doubt]:
     Directions of which scores alone tell much, so that they are far from as wide as in the prior,
     are no reason for a warning.
     """
-    hidden, axes, measures = _directions(records, known, state)
+    hidden, axes, measures = _directions(known, state)
     posterior = covariance(known, likelihood(known, state))
     prior = dense(inverse(known.prior_precision))
     sds = [np.einsum("dm,de,em->m", measures, K, measures) ** 0.5 for K in (posterior, prior)]

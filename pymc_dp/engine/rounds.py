@@ -375,26 +375,26 @@ def pooled(known: Known, state: State, m: np.ndarray) -> tuple[np.ndarray, np.nd
     return times(S, b), S @ V @ S + doubted(middle - m)
 
 
-def _at_location(
-    known: Known, state: State, one: Scored, m: np.ndarray, S: np.ndarray
-) -> np.ndarray:
-    """Return a score in which that of the scale of outcomes is as if the location were at its mode.
+def _at_location(known: Known, state: State, m: np.ndarray, S: np.ndarray) -> State:
+    """Return scores in which those of the scale of outcomes are as at the location's mode.
 
-    It is b N (R - 1), with R the mean squared residual in units of the scale. R has the squared
+    They are b N (R - 1), with R the mean squared residual in units of the scale. R has the squared
     distance of the location from its mode, which is at m, up to an error of the covariance S.
     """
-    score, scale = one.score.copy(), known.scale
-    if scale is not None:
-        H, location = state.curvature, vector_blocks(scale.location)
-        x = np.where(location, m - one.point, 0.0)
-        doubt = np.einsum("bij,bji->bi", inverse(H + known.prior_precision), S)[location].sum()
+    if known.scale is None:
+        return state
+    scale, H, rounds = known.scale, state.curvature, []
+    location, unit = vector_blocks(scale.location), scale.slope * state.number
+    doubt = np.einsum("bij,bji->bi", inverse(H + known.prior_precision), S)[location].sum()
+    for one in state.scored:
+        score, x = one.score.copy(), np.where(location, m - one.point, 0.0)
         units = np.exp(2 * scale.slope * (state.point - one.point).flat[scale.latent])
-        unit = scale.slope * state.number
         R = 1 + score.flat[scale.latent] / unit
         most = (1 - CONSTANTS.least_fall) * max(R, 0.0)
         far = (inner(x, times(H, x)) + doubt) * units / state.number
         score.flat[scale.latent] -= unit * min(far, most)
-    return score
+        rounds.append(one._replace(score=score))
+    return state._replace(scored=tuple(rounds))
 
 
 def _beside_prior(known: Known, state: State, fitted: np.ndarray, S: np.ndarray) -> Likelihood:
@@ -435,10 +435,7 @@ def likelihood(known: Known, state: State, noisy: bool = True) -> Likelihood:
         for _ in range(4):
             fitted, S = pooled(known, corrected, m)
             found = _beside_prior(known, state, fitted, S + bias)
-            m = found.mean
-            scores = [_at_location(known, state, one, m, S) for one in state.scored]
-            pairs = zip(state.scored, scores, strict=True)
-            corrected = state._replace(scored=tuple(x._replace(score=g) for x, g in pairs))
+            m, corrected = found.mean, _at_location(known, state, found.mean, S)
         if not noisy:
             least = LEAST_NOISE**2 * (state.curvature + P)
             found = _beside_prior(known, state, fitted, least)

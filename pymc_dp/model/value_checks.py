@@ -403,8 +403,9 @@ def refuse_centres(split: Split, columns: Columns) -> None:
             and np.size(v.data) == 1
             and v.type.dtype.startswith("float")
         ]
-        for name, column in columns.items():
-            if any(_is_centre(number, name, column) for number in single if number):
+        numbers = [x for x in single if x]
+        for name, column in columns.items() if numbers else ():
+            if _has_centre(name, column, numbers):
                 raise NotSeparableError(
                     f"The likelihood of `{rv.name}` holds the centre of the records of `{name}` as "
                     "a number: every record moves it. For pm.gp.HSGP, call gp.prior_linearized "
@@ -413,15 +414,15 @@ def refuse_centres(split: Split, columns: Columns) -> None:
                 )
 
 
-def _is_centre(number: float, name: str, column: Column) -> bool:
-    """Whether the number is the column's centre, or the reach of a column that was centred."""
+def _has_centre(name: str, column: Column, numbers: list[float]) -> bool:
+    """Whether a number is the column's centre, or the reach of a column that was centred."""
     if issparse(column.values) or column.dtype != "float64":
         return False
     lows, highs, sums = _ranges(name, column)
     low, high = lows.min(axis=0), highs.max(axis=0)
     centres = np.append((low + high) / 2, sums.sum(axis=0) / column.rows)
-    centred = np.isclose(low, -high, rtol=1e-12, atol=0) & (0 < high) & (high < number)
-    return bool(np.isclose(centres, number, rtol=1e-9, atol=0).any() or centred.any())
+    ends = high[np.isclose(low, -high, rtol=1e-12, atol=0) & (0 < high)]
+    return any(np.isclose(centres, x, rtol=1e-9, atol=0).any() or (ends < x).any() for x in numbers)
 
 
 def check_lags(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> None:

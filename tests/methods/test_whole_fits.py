@@ -221,7 +221,7 @@ def test_a_scale_is_not_widened_by_what_is_not_known_of_the_location(monkeypatch
     """Residuals at a location that noise has moved are too long, and 20 slopes add up."""
     assert scale_beside_slopes() < stats.norm.isf(5e-7)
     # the planted fault: scores of the scale as if the location were at its mode
-    monkeypatch.setattr(rounds, "_at_location", lambda known, state, one, m, S: one.score)
+    monkeypatch.setattr(rounds, "_at_location", lambda known, state, m, S: state)
     assert scale_beside_slopes() > stats.norm.isf(5e-7)
 
 

@@ -14,7 +14,8 @@ as in Künsch, Stefanski and Carroll (1989).
 One update (`update`, from a released vector to the next state), in this order:
 
 1. traces: clipping keeps a share of the slope, and makes the variance larger than it;
-2. curvature: the belief is prior to the released slope; then the path; then the null space;
+2. curvature: the belief is prior to the released slope; then the path, the null space, and the
+   scale of outcomes, which shares no information with their location;
 3. score: kept with all earlier ones, as if nothing had been clipped;
 4. regression: g_s = H (z - z_s) + e_s for all rounds s, to the posterior mean;
 5. step: to that mean, damped by 1 + r, where r is its length in white units;
@@ -238,6 +239,8 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     if known.null_space.size:
         null_space = np.linalg.solve(W[0].T, known.null_space)
         after = without_null_space(after, null_space, edge)
+    if known.scale is not None:
+        after = known.scale.block_diagonal(after)
     floored = n * congruent(back, positive(after, min(edge, 0.5)))
     H = n * congruent(back, after)
     # 3. score

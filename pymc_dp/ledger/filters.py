@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.accounting.accountants import ORDERS, epsilon_of_renyi
+from pymc_dp.accounting.accountants import ORDERS, divergences, epsilon_of_renyi
 from pymc_dp.accounting.plan import Plan, Release, checked_number
 from pymc_dp.accounting.selection import Selection
 
@@ -138,11 +138,17 @@ def renyi(epsilon: float, delta: float, order: float) -> Filter:
         measure=f"Rényi divergences of order {order:g}",
         delta=delta,
         limit=Cost(float(_limits(epsilon, delta, np.array([order]))[0])),
-        cost=lambda spending: Cost(float(spending.renyi((order,))[0])),
+        cost=lambda spending: Cost(_divergence(spending, order)),
         meaning=lambda spent: (epsilon_of_renyi([order], [spent.amount], delta), delta),
         # that of Gaussian releases, whose divergence is order times rho
         affordable=lambda left: _gaussian_epsilon(left.amount / order, delta),
     )
+
+
+def _divergence(spending: Spending, order: float) -> float:
+    if isinstance(spending, Plan):
+        return float(divergences(spending, (order,))[0])
+    return float(spending.renyi((order,))[0])
 
 
 def concentrated(epsilon: float, delta: float, order: float) -> Filter:

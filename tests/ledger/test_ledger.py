@@ -19,6 +19,7 @@ from scipy.stats import norm
 
 import pymc_dp
 from pymc_dp import Ledger, ReleaseError
+from pymc_dp.accounting.accountants import divergences
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.ledger.filters import FILTERS, Cost, ExternalMechanism, Price, best_order
@@ -248,7 +249,9 @@ def test_a_fit_takes_its_plan_from_the_ledger(new, model):
     plan = plan_from_json(idata["privacy"].attrs["dp_event"])
     [entry] = fits_of(ledger.path)
     assert (entry.method, entry.planned, entry.booked) == ("dp_advi", 5, 5)
-    assert entry.of_plan.rounded().amount == pytest.approx(plan.renyi((ledger.terms.order,))[0])
+    assert entry.of_plan.rounded().amount == pytest.approx(
+        divergences(plan, (ledger.terms.order,))[0]
+    )
     assert ledger.left.amount == pytest.approx(
         ledger._filter.limit.amount - entry.of_plan.rounded().amount
     )

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from pymc_dp import Ledger
+from pymc_dp.accounting.accountants import divergences
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.privacy.query import Query
@@ -100,7 +101,7 @@ def kill_at_random(folder, kills):
     rng, logs, killed = random.Random(0), [], 0
     # about two fits for each kill; the other process goes on while one that is slow waits for it
     plan = plan_for(6 * kills + 40)
-    plan.renyi((18.0,))  # children inherit what the accountant found
+    divergences(plan, (18.0,))  # children inherit what the accountant found
     ledger = Ledger(folder / "toy.ledger", epsilon=1.0, delta=1e-5, dataset="toy")
 
     def start():

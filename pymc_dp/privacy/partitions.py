@@ -7,7 +7,7 @@ part of a batch, clips, adds up and hands over nothing else; ``done`` is called 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from pymc_dp.privacy.private_data import (
     Partition,
     UnitBlocks,
     Units,
+    hide,
+    refuse_copies,
 )
 
 if TYPE_CHECKING:
@@ -37,8 +39,7 @@ class Ask(NamedTuple):
     grid: Grid  # with the clip norm
     random: SecretRandom
 
-    def __repr__(self) -> str:
-        return "<Ask>"
+    __repr__ = hide
 
 
 class Answer(NamedTuple):
@@ -48,8 +49,7 @@ class Answer(NamedTuple):
     partition: int
     sum: ClippedSum
 
-    def __repr__(self) -> str:
-        return "<Answer>"
+    __repr__ = hide
 
 
 class PartitionError(Exception):
@@ -112,8 +112,7 @@ class InMemory:
         """Return all records."""
         return self._partition
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Partitions hold data and must not be pickled or copied.")
+    __reduce__ = refuse_copies
 
 
 def in_partitions(

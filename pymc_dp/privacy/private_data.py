@@ -15,6 +15,16 @@ import numpy as np
 from scipy.sparse import issparse
 
 
+def hide(self: object) -> str:
+    """Print nothing of what an object holds."""
+    return f"<{type(self).__name__}>"
+
+
+def refuse_copies(self: object) -> NoReturn:
+    """Refuse to pickle or copy an object."""
+    raise TypeError(f"{type(self).__name__} holds secrets and must not be pickled or copied.")
+
+
 class Units(NamedTuple):
     """The records by unit; private, for the wall alone."""
 
@@ -22,6 +32,8 @@ class Units(NamedTuple):
     order: np.ndarray  # shape (records,): row numbers, those of one unit side by side
     # shape (units + 1,): where in ``order`` each unit starts, and where the last one ends
     starts: np.ndarray
+
+    __repr__ = hide
 
     @property
     def number(self) -> int:
@@ -58,9 +70,6 @@ class Units(NamedTuple):
         parts = np.split(chosen, 1 + np.flatnonzero(np.diff((ends - 1) // most)))
         return [part for part in parts if len(part)]
 
-    def __repr__(self) -> str:
-        return "<Units>"
-
 
 def units_of(codes: np.ndarray, name: str) -> Units:
     """Sort records by unit, whose codes are at least 0.
@@ -82,11 +91,8 @@ class Blocks(NamedTuple):
     shape: tuple[int, ...]  # of the whole
     dtype: np.dtype[Any]
 
-    def __repr__(self) -> str:
-        return f"Blocks({self.dtype})"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Blocks hold private data and must not be pickled or copied.")
+    __repr__ = hide
+    __reduce__ = refuse_copies
 
 
 class UnitBlocks(NamedTuple):
@@ -95,6 +101,9 @@ class UnitBlocks(NamedTuple):
     name: str  # the ``pm.Data`` that holds the codes
     codes: Blocks
     numbers: tuple[int, ...]  # of units in each partition
+
+    __repr__ = hide
+    __reduce__ = refuse_copies
 
     @property
     def number(self) -> int:
@@ -105,12 +114,6 @@ class UnitBlocks(NamedTuple):
     def records(self) -> int:
         """The number of records."""
         return self.codes.shape[0]
-
-    def __repr__(self) -> str:
-        return f"UnitBlocks({self.name!r})"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Blocks hold private data and must not be pickled or copied.")
 
 
 def record_shape(shape: tuple[int, ...], axis: int) -> tuple[int | None, ...]:
@@ -150,6 +153,9 @@ class Column(NamedTuple):
     axis: int  # of the records
     dtype: str  # of the graph's input
 
+    __repr__ = hide
+    __reduce__ = refuse_copies
+
     @property
     def rows(self) -> int:
         """The number of records."""
@@ -162,7 +168,9 @@ class Column(NamedTuple):
 
     def take(self, indices: np.ndarray) -> np.ndarray:
         """Gather records as a dense array of the graph's dtype."""
-        places = _as_slice(indices)
+        places: np.ndarray | slice = indices
+        if len(indices) and (np.diff(indices) == 1).all():  # arrays in any order read less so
+            places = slice(int(indices[0]), int(indices[-1]) + 1)
         if hasattr(self.values, "toarray"):
             rows = self.values[places].toarray()
         elif isinstance(places, slice):
@@ -171,12 +179,6 @@ class Column(NamedTuple):
             rows = np.take(self.values, places, axis=self.axis)
         # a copy: nothing outside can change the records
         return np.array(rows, self.dtype, order="C")
-
-    def __repr__(self) -> str:
-        return f"Column({self.spec})"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("A column holds private data and must not be pickled or copied.")
 
 
 Columns = Mapping[str, Column]  # by the name of the leaf
@@ -202,12 +204,8 @@ class PrivateData:
         values = next(iter(columns.values())).values
         self.partitions = len(values.parts) if isinstance(values, Blocks) else 1
 
-    def __repr__(self) -> str:
-        return "<PrivateData>"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Private data must not be pickled or copied.")
-
+    __repr__ = hide
+    __reduce__ = refuse_copies
     __iter__ = None
 
 
@@ -231,13 +229,6 @@ class Partition(NamedTuple):
     def take(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Read some rows of every column."""
         return {name: column.take(rows) for name, column in self.columns.items()}
-
-
-def _as_slice(indices: np.ndarray) -> np.ndarray | slice:
-    """Write successive rows as a slice, of which arrays in any order in memory read no more."""
-    if len(indices) and (np.diff(indices) == 1).all():
-        return slice(int(indices[0]), int(indices[-1]) + 1)
-    return indices
 
 
 def open_private(data: PrivateData) -> Partition:

@@ -55,7 +55,7 @@ def quarter(patch):
 
 
 def unclipped(patch):
-    patch.setattr("pymc_dp.privacy.clipping._clip_weights", lambda norms, _: np.ones_like(norms))
+    patch.setattr("pymc_dp.privacy.clipping.clip_factors", lambda norms, _: np.ones_like(norms))
     # the wall would refuse sums beyond their bound
     patch.setattr("pymc_dp.privacy.clipping.ClippedSum.is_within", lambda total, bound: True)
 

@@ -245,11 +245,11 @@ def test_a_partition_that_fails_is_booked_and_not_repeated():
 
 @pytest.mark.parametrize("error", [MemoryError, type("KilledWorker", (Exception,), {})])
 def test_a_release_that_ran_out_of_memory_is_not_tried_again(error, monkeypatch):
-    def killed(tasks, done):
+    def killed():
         raise error("secret 98765")
 
     wall = in_chunks()
-    monkeypatch.setattr(chunked, "_locally", killed)
+    monkeypatch.setattr(chunked, "_client", killed)
     with pytest.raises(ReleaseError, match="smaller partitions") as failure:
         wall.release(Query("score", None))
     assert not isinstance(failure.value, UnreadableError)  # which a checkpoint tries again

@@ -10,7 +10,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp.auditing import attacked_fit
-from pymc_dp.auditing.attack import Claims, Observation, features, learn, lower_bound
+from pymc_dp.auditing.attack import Claims, learn, lower_bound
 from pymc_dp.model import separate
 from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import open_private
@@ -84,15 +84,6 @@ def test_correct_code_is_not_accused():
     assert not audited(vips_toys.logistic, "dp_advi", **PLAIN).contradicted
 
 
-@pytest.mark.slow
-@pytest.mark.audit
-def test_steps_and_then_rounds_are_audited_together(monkeypatch):
-    settings = {**SAMPLED, "n": 14, "runs": 1000}
-    assert not audited(vips_toys.logistic, "dp_advi", **settings).contradicted
-    quarter(monkeypatch)
-    assert audited(vips_toys.logistic, "dp_advi", **settings).contradicted
-
-
 @pytest.mark.parametrize("fault", [quarter, unclipped, reused])
 def test_a_fault_is_caught(fault, monkeypatch):
     fault(monkeypatch)
@@ -158,16 +149,6 @@ def test_a_rule_is_judged_on_runs_that_did_not_teach_it():
     rule = learn(seen[:20], present[:20], claims, 0.5)
     errors = (rule.guesses(seen[:20]) != present[:20]).mean()
     assert errors < 0.35 < (rule.guesses(seen[20:]) != present[20:]).mean()
-
-
-def test_features_see_through_noise_that_is_used_twice():
-    noise, shifts = np.array([30.0, -20.0]), ([0.1, 0.0], [0.0, 0.1])
-
-    def observations(present):
-        return [Observation("s", noise + present * np.array(v), np.array(v), 1.0) for v in shifts]
-
-    assert features(observations(True))[5] == pytest.approx(1.0)
-    assert features(observations(False))[5] == pytest.approx(0.0, abs=1e-9)
 
 
 def test_the_result_is_a_sentence():

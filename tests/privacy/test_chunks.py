@@ -10,16 +10,13 @@ from contextlib import contextmanager
 
 import dask
 import numpy as np
-import pymc as pm
 import pytest
 
 import pymc_dp
 from pymc_dp import ReleaseError
-from pymc_dp.driver.fit import set_up
 from pymc_dp.errors import UnreadableError
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.privacy import chunks as chunked
-from pymc_dp.privacy import chunks as tasks
 from pymc_dp.privacy.chunks import Question, borrowed, packed
 from pymc_dp.privacy.clipping import ClippedSum
 from pymc_dp.privacy.contribution import RowContribution
@@ -92,24 +89,6 @@ def test_a_fit_of_chunks_is_that_of_memory(method):
             )
         found.append(idata["posterior"].to_dataset().to_array().values)
     np.testing.assert_allclose(found[1], found[0], rtol=1e-10, atol=1e-10)
-
-
-def test_values_are_read_once_before_a_fit_on_another_scale(monkeypatch):
-    da = pytest.importorskip("dask.array")
-    genuine, read = chunked.Chunked.read, []
-
-    def watched(self, function, names=()):
-        read.append(function)
-        return genuine(self, function, names)
-
-    monkeypatch.setattr(chunked.Chunked, "read", watched)
-    with pm.Model() as model:
-        mean, sd = pm.Normal("mean"), pm.InverseGamma("sd", 2, 2)
-        pm.Normal("y", mean, sd**0.5, observed=np.zeros(2))
-    data = {"y": da.from_array(X[:, 0], chunks=5)}
-    built = set_up(model, "vips", None, data=data, epsilon=1, delta=1e-5, num_records=ROWS)
-    assert "sd_log__" in built.records.latents  # and no longer as the model has it
-    assert len(read) == 1
 
 
 # --- batches and draws ---------------------------------------------------------------------------
@@ -299,7 +278,7 @@ def compared_as_floats(codes, name):
 
 
 def test_persons_that_are_merged_end_the_release(monkeypatch):
-    monkeypatch.setattr(tasks, "units_of", compared_as_floats)
+    monkeypatch.setattr(chunked, "units_of", compared_as_floats)
     with pytest.raises(ReleaseError, match="unit=`id` has a partition with other codes"):
         persons_in_chunks(LARGE_CODES, (2,) * 4).release(Query("score", None))
 

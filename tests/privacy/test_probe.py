@@ -9,7 +9,7 @@ from pymc_dp.contributions import frontier
 from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import ColumnSpec
-from pymc_dp.privacy.probe import FaultyContributionError, probe, probe_records
+from pymc_dp.privacy.probe import FaultyContributionError, probe
 from pymc_dp.privacy.wall import PrivacyWall
 from tests.guarantees.toys import rows, vectors
 
@@ -91,22 +91,6 @@ WITHOUT_NORMS = vectors(3)._replace(norms=lambda b, c: np.full(len(b["x"]), np.n
 @pytest.mark.parametrize("contribution", [vectors(3), rows(3), TOO_LONG, WITHOUT_NORMS])
 def test_a_contribution_that_keeps_its_word_passes(contribution):
     probe(contribution, SPEC, None)
-
-
-def test_probe_records_are_of_several_magnitudes_and_always_the_same():
-    spec = {
-        "x": ColumnSpec((2, None), "float64"),
-        "k": ColumnSpec((None,), "int64"),
-        "b": ColumnSpec((None,), "bool"),
-    }
-    first, second = (probe_records(spec, np.random.default_rng(0)) for _ in range(2))
-    for name, column in spec.items():
-        np.testing.assert_array_equal(first[name], second[name])
-        assert first[name].shape == column.shape_of(24)
-        assert first[name].dtype == column.dtype
-    sizes = np.abs(first["x"][first["x"] != 0])
-    assert sizes.max() / sizes.min() > 1e6
-    assert set(np.unique(first["k"])) >= {0, 1, 2, 3}
 
 
 # --- in a fit ------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from pymc.logprob.transforms import Transform
-from pytensor.graph.op import Op
 
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import compile_method
@@ -131,16 +130,3 @@ def test_graphs_travel_without_the_transforms_that_their_tags_hold():
 def test_a_graph_that_travels_with_its_tags_is_caught(monkeypatch):
     monkeypatch.setattr(chunks, "Scratchpad", ())
     assert SECRET in recipe(transform_of_a_prior, public=["Own"])
-
-
-def test_a_class_of_an_authors_stands_for_the_listed_one_that_it_extends():
-    class Mine(type(pm.Normal.rv_op)):
-        pass
-
-    class Odd(Op):
-        def perform(self, node, inputs, outputs):
-            pass
-
-    assert separate.listed(Mine()) is type(pm.Normal.rv_op)
-    assert separate.listed(pm.Normal.rv_op) is type(pm.Normal.rv_op)
-    assert separate.listed(Odd()) is Op

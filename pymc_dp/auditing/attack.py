@@ -1,5 +1,6 @@
 """Guess from what a fit released whether a record was in it, and what the guesses prove."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -31,10 +32,15 @@ def features(observations: list[Observation]) -> np.ndarray:
     rate = np.array([s.sample_rate for s in observations])
     ratio = np.logaddexp(np.log1p(-np.fmin(rate, 1 - 1e-12)), np.log(rate) + length * along)
     ratio = ratio - np.log1p(rate * np.expm1(np.fmin(length**2 / 2, 50.0)))
-    steps = [(b, b.rest - a.rest, b.shift - a.shift) for a, b in _pairs(observations)]
-    change = sum(float(rest @ shift) for _, rest, shift in steps)
-    size = sum(float(shift @ shift) for _, _, shift in steps)
-    jumps = [abs(rest @ b.shift) for b, rest, _ in steps]
+    latest: dict[str, Observation] = {}
+    change, size, jump = 0.0, 0.0, 0.0
+    for b in observations:
+        if a := latest.get(b.name):
+            rest, shift = b.rest - a.rest, b.shift - a.shift
+            change += float(rest @ shift)
+            size += float(shift @ shift)
+            jump = max(jump, abs(float(rest @ b.shift)))
+        latest[b.name] = b
     return np.array(
         [
             ratio.sum(),
@@ -43,35 +49,9 @@ def features(observations: list[Observation]) -> np.ndarray:
             along[0],
             (along**2).sum(),
             change / max(size, 1e-300),
-            max(jumps, default=0.0),
+            jump,
         ]
     )
-
-
-def _pairs(observations: list[Observation]) -> list[tuple[Observation, Observation]]:
-    latest: dict[str, Observation] = {}
-    pairs = []
-    for sight in observations:
-        if sight.name in latest:
-            pairs.append((latest[sight.name], sight))
-        latest[sight.name] = sight
-    return pairs
-
-
-class Rule(NamedTuple):
-    """Guess that the canary is in where ``sign * score > threshold``."""
-
-    centre: np.ndarray
-    scale: np.ndarray
-    weights: np.ndarray
-    which: int
-    sign: float
-    threshold: float
-
-    def guesses(self, seen: np.ndarray) -> np.ndarray:
-        """Guess for each row of features."""
-        scores = _scores(seen, self.centre, self.scale, self.weights)
-        return self.sign * scores[:, self.which] > self.threshold
 
 
 class Claims(NamedTuple):
@@ -81,32 +61,27 @@ class Claims(NamedTuple):
     epsilon: np.ndarray
 
 
+Rule = Callable[[np.ndarray], np.ndarray]  # features (runs, 7) -> whether the canary is in
+
+
 def learn(seen: np.ndarray, present: np.ndarray, claims: Claims, alpha: float) -> Rule:
     """Find the rule that would exceed a claim most on these runs, shape (runs, features)."""
     low, centre, high = np.quantile(seen, [0.25, 0.5, 0.75], axis=0)
     scale = np.where(high > low, high - low, 1.0)
-    cut = _cut(seen, centre, scale)
-    difference = cut[present].mean(axis=0) - cut[~present].mean(axis=0)
-    spread = np.cov(cut[present].T) + np.cov(cut[~present].T) + 1e-3 * np.eye(len(difference))
-    weights = np.linalg.solve(spread, difference)
-    scores = _scores(seen, centre, scale, weights)
-    best = max(
+
+    def cut(seen: np.ndarray) -> np.ndarray:
+        return np.asarray(np.clip((seen - centre) / scale, -LARGEST_FEATURE, LARGEST_FEATURE))
+
+    with_canary, without = cut(seen[present]), cut(seen[~present])
+    spread = np.cov(with_canary.T) + np.cov(without.T) + 1e-3 * np.eye(seen.shape[1])
+    weights = np.linalg.solve(spread, with_canary.mean(axis=0) - without.mean(axis=0))
+    scores = np.column_stack([seen, cut(seen) @ weights])
+    _, threshold, which, sign = max(
         (*_best_threshold(sign * scores[:, which], present, claims, alpha), which, sign)
         for which in range(scores.shape[1])
         for sign in (1.0, -1.0)
     )
-    _, threshold, which, sign = best
-    return Rule(centre, scale, weights, which, sign, threshold)
-
-
-def _scores(
-    seen: np.ndarray, centre: np.ndarray, scale: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
-    return np.column_stack([seen, _cut(seen, centre, scale) @ weights])
-
-
-def _cut(seen: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    return np.asarray(np.clip((seen - centre) / scale, -LARGEST_FEATURE, LARGEST_FEATURE))
+    return lambda x: sign * np.column_stack([x, cut(x) @ weights])[:, which] > threshold
 
 
 def _best_threshold(

@@ -79,13 +79,23 @@ def contributing(rows: Batch, seen: list[AskedRelease], spec: Mapping[str, Colum
     return take_rows(rows, spec, np.flatnonzero(np.isfinite(norms).all(axis=0)))
 
 
-def choose_canary(tried: Batch, seen: list[AskedRelease], neighbours: Neighbours) -> list[int]:
-    """Choose the candidate that contributes most, and under replace-one the farthest pair."""
-    lengths, vectors = zip(*(_measured(tried, one) for one in seen), strict=True)
-    length = np.mean(lengths, axis=0)
+def choose_canary(
+    tried: Batch, seen: list[AskedRelease], neighbours: Neighbours, first: int | None
+) -> list[int]:
+    """Choose the candidate that contributes most, and under replace-one the farthest pair.
+
+    The canary is one of the ``first`` candidates, or any of them.
+    """
+    lengths, vectors = [], []
+    for one in seen:
+        at, norms = one.prepared(tried)
+        scale = 1 / np.fmax(norms, one.clip_norm)
+        lengths.append(np.fmin(norms / one.clip_norm, LARGEST_NORM))
+        vectors.append(np.array([one.sum(at, weights) for weights in np.diag(scale)]))
+    length = np.mean(lengths, axis=0)[:first]
     if neighbours is not Neighbours.REPLACE_ONE:
         return [int(length.argmax())]
-    distance = np.mean([np.linalg.norm(each[:, None] - each, axis=2) for each in vectors], axis=0)
+    distance = np.mean([np.linalg.norm(v[:first, None] - v, axis=2) for v in vectors], axis=0)
     # of pairs that are nearly as distant, the one with the longest canary: it shows clipping
     far = np.where(distance >= SHARE_OF_LARGEST * distance.max(), length[:, None], -np.inf)
     canary, instead = np.unravel_index(far.argmax(), far.shape)
@@ -109,36 +119,6 @@ def record_of(canary: Mapping[str, Any], spec: Mapping[str, ColumnSpec]) -> Batc
             raise ValueError(f"canary=`{name}` has a value that no {column.dtype} holds.")
         rows[name] = np.expand_dims(stored, column.axis)
     return rows
-
-
-def _contributing_alone(
-    own: Batch, seen: list[AskedRelease], spec: Mapping[str, ColumnSpec]
-) -> Batch:
-    found = contributing(own, seen, spec)
-    if any(found[name].shape[column.axis] == 0 for name, column in spec.items()):
-        raise ValueError(
-            "canary= adds nothing to a release, as a record outside the support of its outcome "
-            "does: give one that the model can have."
-        )
-    return found
-
-
-def beside_own(tried: Batch, seen: list[AskedRelease], neighbours: Neighbours) -> list[int]:
-    """Take the first candidate, and under replace-one the one that is farthest from it."""
-    if neighbours is not Neighbours.REPLACE_ONE:
-        return [0]
-    vectors = [_measured(tried, one)[1] for one in seen]
-    distance = np.mean([np.linalg.norm(each - each[0], axis=1) for each in vectors], axis=0)
-    return [0, int(distance.argmax())]
-
-
-def _measured(tried: Batch, seen: AskedRelease) -> tuple[np.ndarray, np.ndarray]:
-    """The candidates' norms and clipped vectors, in units of the clip norm."""
-    at, norms = seen.prepared(tried)
-    norms = norms / seen.clip_norm
-    scale = 1 / np.fmax(norms, 1) / seen.clip_norm
-    alone = [seen.sum(at, one) for one in np.diag(scale)]
-    return np.fmin(norms, LARGEST_NORM), np.array(alone)
 
 
 def neighbouring_data(
@@ -185,12 +165,16 @@ class AttackedFit(NamedTuple):
         released = self._released(pilot, int(rng.integers(2**32)))
         seen = [self._asked(query) for query, _ in released]
         base, tried = (contributing(made, seen, spec) for made in (base, tried))
-        if canary is None:
-            chosen = choose_canary(tried, seen, self.setup.plan.neighbours)
-        else:
-            own = _contributing_alone(record_of(canary, spec), seen, spec)
+        first: int | None = None
+        if canary is not None:
+            own, first = contributing(record_of(canary, spec), seen, spec), 1
+            if any(own[name].shape[column.axis] == 0 for name, column in spec.items()):
+                raise ValueError(
+                    "canary= adds nothing to a release, as a record outside the support of its "
+                    "outcome does: give one that the model can have."
+                )
             tried = {n: np.concatenate([own[n], tried[n]], axis=spec[n].axis) for n in spec}
-            chosen = beside_own(tried, seen, self.setup.plan.neighbours)
+        chosen = choose_canary(tried, seen, self.setup.plan.neighbours, first)
         return neighbouring_data(spec, base, tried, chosen)
 
     def _released(self, data: PrivateData, seed: int) -> list[tuple[Query, Noisy]]:

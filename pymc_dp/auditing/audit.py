@@ -184,7 +184,7 @@ def _judge(
     counts = int(judged.sum()), int((~judged).sum())
     proved = []
     for aim in (Claims(claims.delta[:1], claims.epsilon[:1]), claims):
-        guesses = learn(seen[:half], present[:half], aim, alpha / 2).guesses(seen[half:])
+        guesses = learn(seen[:half], present[:half], aim, alpha / 2)(seen[half:])
         errors = int((~guesses & judged).sum()), int((guesses & ~judged).sum())
         proved.append(lower_bound(*errors, *counts, claims.delta, alpha / 2))
     return np.max(proved, axis=0), lower_bound(0, 0, *counts, claims.delta, alpha / 2)

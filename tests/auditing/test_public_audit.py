@@ -147,8 +147,8 @@ def test_a_rule_is_judged_on_runs_that_did_not_teach_it():
     seen, present = rng.normal(size=(100, 7)), np.arange(100) % 2 == 0
     claims = Claims(np.array([1e-5]), np.array([0.0]))
     rule = learn(seen[:20], present[:20], claims, 0.5)
-    errors = (rule.guesses(seen[:20]) != present[:20]).mean()
-    assert errors < 0.35 < (rule.guesses(seen[20:]) != present[20:]).mean()
+    errors = (rule(seen[:20]) != present[:20]).mean()
+    assert errors < 0.35 < (rule(seen[20:]) != present[20:]).mean()
 
 
 def test_the_result_is_a_sentence():

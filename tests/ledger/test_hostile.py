@@ -152,34 +152,6 @@ def test_a_file_with_two_names_is_refused(new, path, tmp_path):
 # --- damaged files, and disks that fail ---
 
 
-@pytest.mark.parametrize("damage", ["cut", "zeros", "noise"])
-def test_a_damaged_file_never_has_more_left(new, path, damage):
-    ledger = new(filter="sum", epsilon=1e6)
-    with ledger_file.changing(path) as (db, _):
-        rows = [(i, "a fit of some length " * 20) for i in range(200)]
-        db.executemany("INSERT INTO fits VALUES (?, ?, 0.5, 0, 0)", rows)
-        db.executemany("INSERT INTO releases VALUES (?, 0.0, 1, 0)", [(i,) for i, _ in rows])
-    whole, left = path.read_bytes(), ledger.left.amount
-    page = 4096
-    assert len(whole) > 20 * page
-    rng = np.random.default_rng(0)
-    refused = 0
-    for start in range(page, len(whole), 3 * page):
-        damaged = {
-            "cut": whole[:start],
-            "zeros": whole[:start] + bytes(page) + whole[start + page :],
-            "noise": whole[:start] + rng.bytes(page) + whole[start + page :],
-        }[damage]
-        path.write_bytes(damaged)
-        try:
-            assert Ledger(path).left.amount <= left
-        except (ValueError, sqlite3.Error):
-            refused += 1
-        with pytest.raises((ValueError, ReleaseError)):
-            Ledger(path).spend("more", epsilon=left + 0.25)
-    assert refused > 0.9 * len(range(page, len(whole), 3 * page))
-
-
 def test_an_empty_file_is_refused_and_not_taken_for_a_new_ledger(path, monkeypatch):
     monkeypatch.setattr(ledger_file, "CREATION_SECONDS", 0.05)
     path.touch()
@@ -245,31 +217,3 @@ def test_a_booking_that_may_have_been_written_is_not_written_twice(new, monkeypa
     with pytest.raises(ReleaseError, match="booked in .* already"):
         book(ONE)
     assert fits_of(ledger.path)[0].booked == 1
-
-
-def test_many_processes_that_create_and_spend_never_overspend(path):
-    """Each opens the ledger by its terms, as a script does, and takes a tenth of it."""
-    terms = TERMS | {"filter": "sum", "epsilon": 1.0}
-    start, queue = FORK.Barrier(6), FORK.Queue()
-
-    def work():
-        start.wait()
-        got = 0
-        for _ in range(4):
-            try:
-                Ledger(path, **terms).spend("a tenth", epsilon=0.1)
-                got += 1
-            except ValueError as error:
-                if "Nothing was spent" not in str(error):
-                    queue.put(repr(error))
-                    return
-        queue.put(got)
-
-    workers = [FORK.Process(target=work) for _ in range(6)]
-    for worker in workers:
-        worker.start()
-    found = [queue.get(timeout=120) for _ in workers]
-    for worker in workers:
-        worker.join()
-    assert sum(found) == 10
-    assert Ledger(path).left.amount == 0.0

@@ -68,11 +68,8 @@ def test_a_ledger_keeps_its_terms(new, path):
     ("name", "value"),
     [
         ("epsilon", 3.0),
-        ("delta", 1e-4),
         ("dataset", "other"),
-        ("neighbours", "replace_one"),
         ("unit", "person"),
-        ("filter", "sum"),
     ],
 )
 def test_other_terms_than_the_stored_ones_are_refused(new, path, name, value):
@@ -428,16 +425,15 @@ def test_the_file_itself_refuses_what_is_no_number_of_at_least_zero(new, column,
 # --- releases are booked before they are handed out ---
 
 
-def wall_with(ledger, count):
+def wall_with(ledger, plan):
     data = PrivateData({"x": Column(np.ones((20, 2)), 0, "float64")})
-    plan = plan_of("poisson", 0.5, 40.0, count)
-    reserve = partial(ledger.reserve, "toy", plan)
-    return PrivacyWall(data, {"score": vectors(2)}, plan, reserve=reserve)
+    contributions = {release.name: vectors(2) for release in plan.releases}
+    return PrivacyWall(data, contributions, plan, reserve=partial(ledger.reserve, "toy", plan))
 
 
 def test_a_release_that_cannot_be_booked_is_not_made(new, monkeypatch):
     ledger = new()
-    wall = wall_with(ledger, 2)
+    wall = wall_with(ledger, plan_of("poisson", 0.5, 40.0, 2))
     wall.release(Query("score", None))
     ledger.path.rename(ledger.path.with_suffix(".moved"))
     monkeypatch.setattr(PrivacyWall, "_clipped_sum", None)  # no record is read
@@ -459,13 +455,7 @@ CHEAP_AND_DEAR = plan_from(
 
 def times_handed_out(ledger, name):
     """Fork a fit after its first release, and let both ask for the same one; count successes."""
-    data = PrivateData({"x": Column(np.ones((20, 2)), 0, "float64")})
-    wall = PrivacyWall(
-        data,
-        {"cheap": vectors(2), "dear": vectors(2)},
-        CHEAP_AND_DEAR,
-        reserve=partial(ledger.reserve, "toy", CHEAP_AND_DEAR),
-    )
+    wall = wall_with(ledger, CHEAP_AND_DEAR)
     wall.release(Query("cheap", None))
 
     def release():
@@ -523,34 +513,29 @@ def test_a_fit_that_goes_on_has_the_terms_of_the_ledger(new):
 def test_what_the_wall_checks_is_checked_before_the_plan_is_set_aside(new):
     plan = plan_of("poisson", 0.5, 4.0, 2, unit="person")
     ledger = new(unit="person", epsilon=9.0)
-    data = PrivateData({"x": Column(np.ones((20, 2)), 0, "float64")})
     with pytest.raises(ValueError, match="The plan is for unit='person'"):
-        PrivacyWall(data, {"score": vectors(2)}, plan, reserve=partial(ledger.reserve, "toy", plan))
+        wall_with(ledger, plan)
     assert fits_of(ledger.path) == []
 
 
 # --- several processes ---
 
 
-def at_once(*calls):
-    """Let threads make calls at the same moment; return how many were not refused."""
-    start, admitted = threading.Barrier(len(calls)), []
+def race(ledger, plan):
+    """Let threads reserve at the same moment; return how many were not refused."""
+    start, admitted = threading.Barrier(6), []
 
-    def make(call):
+    def reserve():
         start.wait()
         with suppress(ValueError):
-            admitted.append(call())
+            admitted.append(ledger.reserve("racer", plan))
 
-    threads = [threading.Thread(target=make, args=(call,)) for call in calls]
+    threads = [threading.Thread(target=reserve) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     return len(admitted)
-
-
-def race(ledger, plan):
-    return at_once(*[partial(ledger.reserve, "racer", plan)] * 6)
 
 
 def test_a_reservation_is_atomic(new, slow_reader):

@@ -11,19 +11,16 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pymc_dp import Ledger
 from pymc_dp.accounting.accountants import divergences
 from pymc_dp.ledger.file import fits_of
-from pymc_dp.model import Column, PrivateData
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
-from tests.guarantees.toys import vectors
+from tests.ledger.test_ledger import wall_with
 from tests.plans import plan_from, release_from
 
 FORK = multiprocessing.get_context("fork")
@@ -39,18 +36,12 @@ def plan_for(fits):
     return plan_from((release,), "add_remove", 1e-5, "rdp")
 
 
-def wall_of(ledger, plan):
-    data = PrivateData({"x": Column(np.ones((20, 2)), 0, "float64")})
-    reserve = partial(ledger.reserve, "toy", plan)
-    return PrivacyWall(data, {"score": vectors(2)}, plan, reserve=reserve)
-
-
 def keep_fitting(ledger, plan, log):
     """Fit again and again until the ledger refuses."""
     file = os.open(log, os.O_WRONLY | os.O_APPEND)
     while True:
         try:
-            wall = wall_of(ledger, plan)
+            wall = wall_with(ledger, plan)
         except ValueError:
             return
         fit = wall._book_outside.fit

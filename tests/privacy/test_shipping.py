@@ -47,21 +47,9 @@ def random_of_an_outcome():
     pm.CustomDist("y", pm.Normal("a"), logp=density, random=reads_records(around), observed=Y[:4])
 
 
-def random_of_a_deterministic():
-    a = pm.Normal("a")
-    drawn = pm.CustomDist.dist(logp=density, random=reads_records(standard))
-    pm.Deterministic("sum", a + drawn)
-    pm.Normal("y", a, observed=Y[:4])
-
-
 def density_of_a_prior():
     a = pm.CustomDist("a", logp=reads_records(density), random=standard)
     pm.Normal("y", a, observed=Y[:4])
-
-
-def densities_of_both():
-    a = pm.CustomDist("a", logp=reads_records(density))
-    pm.CustomDist("y", a, logp=reads_records(density), observed=Y[:4])
 
 
 def graph_of_an_outcome():
@@ -90,9 +78,7 @@ def transform_of_a_prior():
 MODELS = [
     random_of_a_prior,
     random_of_an_outcome,
-    random_of_a_deterministic,
     density_of_a_prior,
-    densities_of_both,
     graph_of_an_outcome,
 ]
 

@@ -207,14 +207,6 @@ def relative_noise(specs: Sequence[ReleaseSpec]) -> list[float]:
     ]
 
 
-def with_noise(specs: Sequence[ReleaseSpec], noise_multiplier: float) -> tuple[Release, ...]:
-    """Grant releases their noise, given that of those without a share."""
-    return tuple(
-        Release(s.name, s.sampler, s.clip_norm, noise_multiplier * noise, s.count, s.mechanism)
-        for s, noise in zip(specs, relative_noise(specs), strict=True)
-    )
-
-
 def _check(release: ReleaseSpec | Release) -> None:
     if not release.clip_norm >= SMALLEST_CLIP_NORM:
         raise ValueError(
@@ -429,8 +421,12 @@ class Plan:
         return found
 
     def granting(self, specs: Sequence[ReleaseSpec], noise_multiplier: float) -> Plan:
-        """Return a plan of these terms for the releases that a method asks for."""
-        return dataclasses.replace(self, releases=with_noise(specs, noise_multiplier))
+        """Grant releases their noise, given that of those without a share."""
+        releases = tuple(
+            Release(s.name, s.sampler, s.clip_norm, noise_multiplier * noise, s.count, s.mechanism)
+            for s, noise in zip(specs, relative_noise(specs), strict=True)
+        )
+        return dataclasses.replace(self, releases=releases)
 
     def merged(self) -> Plan:
         """Return what accountants read of the plan: releases that cost the same count as one."""

@@ -36,7 +36,6 @@ from pymc_dp.privacy.private_data import (
     ColumnSpec,
     Partition,
     UnitBlocks,
-    hide,
     refuse_copies,
     units_of,
 )
@@ -122,7 +121,8 @@ class Question(NamedTuple):
             found = clipped_sum(partition, asked, self.context, self.size, generator, self.grid)
         return Answer(self.position, self.partition, found)
 
-    __repr__ = hide
+    def __repr__(self) -> str:
+        return "<Question>"
 
 
 def compiles(recipe: Sealed) -> bool:
@@ -231,7 +231,7 @@ class Chunked:
             question = Question(ask.position, k, ask.name, int(size), key, ask.context, ask.grid)
             label = f"release-{ask.position}"
             tasks.append(self._task(label, k, Sealed(question), recipe, self._columns))
-        yield from _answers(_computed(tasks, self._done))
+        yield from _computed(tasks, self._done)
 
     def read(self, function: Callable[[Partition], Any], names: Iterable[str] = ()) -> list[Any]:
         """Call a function of some columns, all by default, in every partition."""
@@ -241,7 +241,7 @@ class Chunked:
             self._task(label, k, Sealed(function), None, chosen) for k in range(len(self.numbers))
         ]
         try:
-            return _answers(_computed(tasks, nothing))
+            return _computed(tasks, nothing)
         except PartitionError as error:
             raise ValueError(f"The records cannot be read: {error}.") from None
 
@@ -266,13 +266,6 @@ class Chunked:
         )
 
 
-def _answers(results: list[Any]) -> list[Any]:
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-    return results
-
-
 def _computed(tasks: Sequence[Any], done: Callable[[], None]) -> list[Any]:
     """Compute tasks where Dask does, call ``done`` after each, and return results in order."""
     keys = {task.key for task in tasks}
@@ -283,9 +276,10 @@ def _computed(tasks: Sequence[Any], done: Callable[[], None]) -> list[Any]:
 
     try:
         if (client := _client()) is not None:
-            return _by(client, tasks, done)
-        with Callback(posttask=after):
-            return list(dask.compute(*tasks))
+            results = _by(client, tasks, done)
+        else:
+            with Callback(posttask=after):
+                results = list(dask.compute(*tasks))
     except Exception as error:  # of what reads the rows, and of Dask; its text may quote data
         kind = type(error).__name__
         # how much memory a task needs may depend on the rows that it drew: no second draw
@@ -295,6 +289,10 @@ def _computed(tasks: Sequence[Any], done: Callable[[], None]) -> list[Any]:
                 f"every worker that tried it ({kind}): cut the records into smaller partitions"
             ) from None
         raise LostError(f"a partition could not be read, or its worker was lost ({kind})") from None
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
 
 
 def _by(client: Any, tasks: Sequence[Any], done: Callable[[], None]) -> list[Any]:

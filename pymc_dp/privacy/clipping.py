@@ -27,7 +27,7 @@ from pymc_dp.privacy.contribution import (
 )
 from pymc_dp.privacy.noise import Grid, Total
 from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, row_norms
-from pymc_dp.privacy.private_data import Partition, hide, refuse_copies
+from pymc_dp.privacy.private_data import Partition, refuse_copies
 from pymc_dp.sampling.samplers import subset
 
 # a batch is processed in parts of at most so many numbers: 64 MB in double precision
@@ -51,7 +51,8 @@ class ClippedSum(NamedTuple):
         most = grid.clip_norm * self.number if self.number else 0.0
         return bool(np.isfinite(norm) and norm <= most)
 
-    __repr__ = hide
+    def __repr__(self) -> str:
+        return "<ClippedSum>"
 
 
 class BeyondBoundError(Exception):

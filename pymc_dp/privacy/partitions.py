@@ -21,7 +21,6 @@ from pymc_dp.privacy.private_data import (
     Partition,
     UnitBlocks,
     Units,
-    hide,
     refuse_copies,
 )
 
@@ -39,7 +38,8 @@ class Ask(NamedTuple):
     grid: Grid  # with the clip norm
     random: SecretRandom
 
-    __repr__ = hide
+    def __repr__(self) -> str:
+        return "<Ask>"
 
 
 class Answer(NamedTuple):
@@ -49,7 +49,8 @@ class Answer(NamedTuple):
     partition: int
     sum: ClippedSum
 
-    __repr__ = hide
+    def __repr__(self) -> str:
+        return "<Answer>"
 
 
 class PartitionError(Exception):

@@ -15,11 +15,6 @@ import numpy as np
 from scipy.sparse import issparse
 
 
-def hide(self: object) -> str:
-    """Print nothing of what an object holds."""
-    return f"<{type(self).__name__}>"
-
-
 def refuse_copies(self: object) -> NoReturn:
     """Refuse to pickle or copy an object."""
     raise TypeError(f"{type(self).__name__} holds secrets and must not be pickled or copied.")
@@ -33,7 +28,8 @@ class Units(NamedTuple):
     # shape (units + 1,): where in ``order`` each unit starts, and where the last one ends
     starts: np.ndarray
 
-    __repr__ = hide
+    def __repr__(self) -> str:
+        return "<Units>"
 
     @property
     def number(self) -> int:
@@ -91,8 +87,11 @@ class Blocks(NamedTuple):
     shape: tuple[int, ...]  # of the whole
     dtype: np.dtype[Any]
 
-    __repr__ = hide
-    __reduce__ = refuse_copies
+    def __repr__(self) -> str:
+        return "<Blocks>"
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copies(self)
 
 
 class UnitBlocks(NamedTuple):
@@ -102,8 +101,11 @@ class UnitBlocks(NamedTuple):
     codes: Blocks
     numbers: tuple[int, ...]  # of units in each partition
 
-    __repr__ = hide
-    __reduce__ = refuse_copies
+    def __repr__(self) -> str:
+        return "<UnitBlocks>"
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copies(self)
 
     @property
     def number(self) -> int:
@@ -153,8 +155,11 @@ class Column(NamedTuple):
     axis: int  # of the records
     dtype: str  # of the graph's input
 
-    __repr__ = hide
-    __reduce__ = refuse_copies
+    def __repr__(self) -> str:
+        return "<Column>"
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copies(self)
 
     @property
     def rows(self) -> int:
@@ -204,7 +209,9 @@ class PrivateData:
         values = next(iter(columns.values())).values
         self.partitions = len(values.parts) if isinstance(values, Blocks) else 1
 
-    __repr__ = hide
+    def __repr__(self) -> str:
+        return "<PrivateData>"
+
     __reduce__ = refuse_copies
     __iter__ = None
 

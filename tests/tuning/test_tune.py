@@ -21,7 +21,7 @@ from scipy.stats import chisquare
 import pymc_dp
 from pymc_dp import Ledger, ReleaseError
 from pymc_dp.accounting.accountants import ORDERS, divergences, epsilon_of_renyi
-from pymc_dp.accounting.plan import Release, ReleaseSpec, relative_noise, with_noise
+from pymc_dp.accounting.plan import Release, ReleaseSpec, relative_noise
 from pymc_dp.accounting.selection import ETA, Selection, draw_runs, halting
 from pymc_dp.calibration.budget import calibrate_selection
 from pymc_dp.contributions.checks import Range
@@ -241,7 +241,7 @@ def test_the_score_takes_its_share_of_the_budget():
     for method in ("dp_advi", "vips"):
         fit = set_up(model, method, None, noise_multiplier=4.0, delta=DELTA)
         *rest, last = with_score(fit.records, fit.method, LIMITS).releases
-        *rest, last = with_noise((*rest, last), 4.0)
+        *rest, last = plan_of().granting((*rest, last), 4.0).releases
         cost = sum(r.count * (r.sampler.rate / r.noise_multiplier) ** 2 for r in rest)
         assert last.noise_multiplier**-2 / (cost + last.noise_multiplier**-2) == pytest.approx(0.2)
 

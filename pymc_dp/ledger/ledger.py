@@ -281,14 +281,9 @@ class Ledger:
         """Set a whole plan aside, or refuse it and spend nothing; `pymc_dp.fit` calls it.
 
         The `Booking` that it returns is to book each release before it is handed out or written
-        anywhere. Of processes forked from a fit, only the first to book goes on.
-
-        Raises
-        ------
-        ValueError
-            The fit costs more than is left, is not private, or has other terms than the ledger.
-        ReleaseError
-            The file could not be written: the plan may be set aside, so make no release.
+        anywhere. Raises ValueError for a fit that costs more than is left, is not private, or has
+        other terms than the ledger, and ReleaseError where the file could not be written: the plan
+        may be set aside, so make no release.
         """
         for each in [plan] if isinstance(plan, Plan) else plan.plans:
             refuse_other_fits(self.terms, each)
@@ -299,12 +294,8 @@ class Ledger:
 
         A release that is booked was handed out, or written, so that it is never made again: those
         that are kept must be all that are booked. What the interrupt has freed is set aside again.
-
-        Raises
-        ------
-        ValueError
-            The fit has other terms than the ledger, which has set no such plan aside, or has booked
-            another number of releases; or other fits have taken what the interrupt has freed.
+        Raises ValueError for another plan or number of releases than the ledger has, and where
+        other fits have taken what the interrupt has freed.
         """
         refuse_other_fits(self.terms, plan)
         price, entry = self._filter.price(plan), self._entry(fit)

@@ -9,8 +9,8 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.auditing import attacked_fit
-from pymc_dp.auditing.attack import Claims, learn, lower_bound
+from pymc_dp.auditing import audit
+from pymc_dp.auditing.audit import Claims, learn, lower_bound
 from pymc_dp.model import separate
 from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import open_private
@@ -205,13 +205,13 @@ def own_record(canary, **settings):
 )
 def test_a_record_of_ones_own_is_what_the_data_differ_by(settings, monkeypatch):
     seen = []
-    real = attacked_fit.neighbouring_data
+    real = audit.neighbouring_data
 
     def spied(spec, base, tried, chosen):
         seen.append({n: np.take(tried[n], chosen[0], axis=spec[n].axis) for n in spec})
         return real(spec, base, tried, chosen)
 
-    monkeypatch.setattr(attacked_fit, "neighbouring_data", spied)
+    monkeypatch.setattr(audit, "neighbouring_data", spied)
     canary = {name: np.full(shape, 1.0) for name, shape in logistic_record().items()}
     assert not own_record(canary, **PLAIN, **settings).contradicted
     [found] = seen

@@ -151,14 +151,6 @@ def test_what_no_proof_covers_is_refused(new, filter, plan, sentence):
     assert ledger.report().count("Fit") == 0
 
 
-def test_a_sum_is_that_of_the_numbers_as_written(new):
-    ledger = new(filter="sum", epsilon=100.0)
-    for _ in range(10):  # in binary, ten times 1e-6 is more than 1e-5
-        ledger.reserve("dp_advi", plan_of(delta=1e-6))
-    with pytest.raises(ValueError, match="and delta 1e-06"):
-        ledger.reserve("dp_advi", plan_of(delta=1e-6))
-
-
 # --- adaptive settings ---
 
 # Fit 1 and either branch compose to (1, 1e-5), but the branch can be chosen by fit 1's result.
@@ -383,20 +375,6 @@ def test_a_ledger_without_its_guards_is_refused(new, path):
 
 
 # --- numbers of NumPy ---
-
-
-def test_numpys_numbers_are_stored_as_numbers(new):
-    ledger = new(filter="sum", epsilon=np.float32(100.0), delta=np.float64(DELTA))
-    book = ledger.reserve("dp_advi", plan_of(count=np.int64(3), delta=np.float32(1e-6)))
-    for _ in range(3):
-        book()
-    with pytest.raises(ReleaseError, match="beyond its plan"):
-        book()
-    ledger.reserve("dp_advi", plan_of(delta=np.float32(1e-6)))  # the file can still be read
-    with closing(sqlite3.connect(ledger.path)) as db:
-        [types, _] = db.execute("SELECT typeof(amount), typeof(delta) FROM fits")
-        [releases, _] = db.execute("SELECT typeof(price), typeof(planned) FROM releases")
-    assert (types, releases) == (("real", "real"), ("real", "integer"))
 
 
 def test_single_precision_cannot_hide_a_cost_above_what_is_left(new):

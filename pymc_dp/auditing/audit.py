@@ -458,19 +458,19 @@ def learn(seen: np.ndarray, present: np.ndarray, claims: Claims, alpha: float) -
     low, centre, high = np.quantile(seen, [0.25, 0.5, 0.75], axis=0)
     scale = np.where(high > low, high - low, 1.0)
 
-    def cut(seen: np.ndarray) -> np.ndarray:
+    def scaled(seen: np.ndarray) -> np.ndarray:
         return np.asarray(np.clip((seen - centre) / scale, -LARGEST_FEATURE, LARGEST_FEATURE))
 
-    with_canary, without = cut(seen[present]), cut(seen[~present])
+    with_canary, without = scaled(seen[present]), scaled(seen[~present])
     spread = np.cov(with_canary.T) + np.cov(without.T) + 1e-3 * np.eye(seen.shape[1])
     weights = np.linalg.solve(spread, with_canary.mean(axis=0) - without.mean(axis=0))
-    scores = np.column_stack([seen, cut(seen) @ weights])
+    scores = np.column_stack([seen, scaled(seen) @ weights])
     _, threshold, which, sign = max(
         (*_best_threshold(sign * scores[:, which], present, claims, alpha), which, sign)
         for which in range(scores.shape[1])
         for sign in (1.0, -1.0)
     )
-    return lambda x: sign * np.column_stack([x, cut(x) @ weights])[:, which] > threshold
+    return lambda x: sign * np.column_stack([x, scaled(x) @ weights])[:, which] > threshold
 
 
 def _best_threshold(

@@ -106,17 +106,12 @@ class SumsByRecord:
         share, sums differ by at most the clip norm, and a mixture over such numbers is as private
         as its parts (joint convexity).
         """
-        clipped = self._of_rows if isinstance(self._contribution, RowContribution) else self._summed
-        for part in self._parts(drawn):
-            yield ClippedSum(clipped(part, grid), len(part))
-
-    def _parts(self, rows: np.ndarray) -> Iterator[np.ndarray]:
-        """Split rows so that memory stays bounded; an empty batch has no parts."""
-        size = self._rows_at_once(self._contribution.width)
+        clipped, size = self._of_rows, self._rows_at_once(self._contribution.width)
         if isinstance(self._contribution, FactoredContribution):
-            size = min(size, self._contribution.rows_in_sum)
-        for start in range(0, len(rows), size):
-            yield rows[start : start + size]
+            clipped, size = self._summed, min(size, self._contribution.rows_in_sum)
+        for start in range(0, len(drawn), size):  # parts, so that memory stays bounded
+            part = drawn[start : start + size]
+            yield ClippedSum(clipped(part, grid), len(part))
 
     def _rows_at_once(self, width: int) -> int:
         """Return how many rows to process at once, each with ``width`` numbers beside itself."""

@@ -354,8 +354,6 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "releases", tuple(self.releases))
         self.accountant.check(self)
-        if self.num_records is not None and operator.index(self.num_records) < 1:
-            raise ValueError(f"num_records={self.num_records!r} must be at least 1.")
         if self.unit is None:
             return
         if unit_label(self.unit) == "record":

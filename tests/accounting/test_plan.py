@@ -127,7 +127,6 @@ def test_a_release_out_of_range_is_refused(fields, sentence):
         ({"delta": 1.0}, "strictly between 0 and 1"),
         ({"delta": math.nan}, "strictly between 0 and 1"),
         ({"delta": 1e-11}, "understates epsilon below 1e-10"),
-        ({"num_records": 0}, "num_records=0"),
         ({"neighbours": "replace_one", "accountant": "rdp"}, "No proof covers"),
     ],
 )

@@ -7,21 +7,10 @@ import re
 
 import pytest
 
-from pymc_dp import Ledger
 from pymc_dp.ledger.filters import FILTERS, best_order
 from tests.ledger.test_ledger import DELTA, FULL, plan_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
-
-
-@pytest.fixture
-def new(tmp_path):
-    paths = (tmp_path / f"{i}.ledger" for i in itertools.count())
-
-    def make(**terms):
-        return Ledger(next(paths), **{"epsilon": 2.0, "delta": DELTA, "dataset": "survey"} | terms)
-
-    return make
 
 
 @pytest.mark.parametrize("filter", FILTERS)
@@ -54,8 +43,9 @@ def calibrated(epsilon, delta, **terms):
 @pytest.mark.parametrize("filter", FILTERS)
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
 @pytest.mark.parametrize("epsilon", [0.2, 6.0])
-def test_a_fit_of_what_is_left_is_admitted(new, filter, neighbours, epsilon):
+def test_a_fit_of_what_is_left_is_admitted(new, path, filter, neighbours, epsilon):
     for noise in (None, 40.0, 9.0):
+        path.unlink(missing_ok=True)
         ledger = new(filter=filter, neighbours=neighbours, epsilon=epsilon, delta=2 * DELTA)
         if noise is not None and filter != "sum":
             try:

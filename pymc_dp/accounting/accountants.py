@@ -25,14 +25,14 @@ import numpy as np
 from dp_accounting import get_epsilon_gaussian, rdp
 from dp_accounting.pld import privacy_loss_distribution as losses
 
-from pymc_dp.accounting.plan import Accountant, Deltas, Neighbours, Plan, Release, event_of
+from pymc_dp.accounting.plan import Accountant, Deltas, Neighbours, Plan, event_of
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.sampling.samplers import Full, Poisson
 
 # The PLD accountant rounds privacy losses up to a grid; long plans need a finer one, and plans of
 # many kinds of releases, each with a distribution of its own, would take minutes on it.
-_GRID, _FINE_GRID, _LONG_PLAN = 1e-4, 2e-5, 100_000
-COARSE_GRID, MANY_KINDS = 1e-3, 16
+FINE_GRID, GRID, COARSE_GRID = 2e-5, 1e-4, 1e-3
+LONG_PLAN, MANY_KINDS = 100_000, 16
 
 SMALLEST_PLD_DELTA = 1e-10  # the PLD accountant understated epsilon at delta = 1e-13
 
@@ -42,7 +42,10 @@ def by_losses(sums: Plan, deltas: Deltas, grid: float | None = None) -> Sequence
     if sums.all_full:
         noise = sum(r.count / sums.noise(r) ** 2 for r in sums.releases) ** -0.5
         return [get_epsilon_gaussian(noise, delta) for delta in deltas]
-    loss = _loss(sums, grid or _grid(sums.releases))
+    if grid is None:
+        grid = GRID if len(sums.releases) <= MANY_KINDS else COARSE_GRID
+        grid = FINE_GRID if sums.total >= LONG_PLAN else grid
+    loss = _loss(sums, grid)
     return [loss.get_epsilon_for_delta(delta) for delta in deltas]
 
 
@@ -78,12 +81,6 @@ def _loss_of_one(noise: float, rate: float, neighbours: Neighbours, grid: float)
 # Of many kinds, for which the grid is coarse, a distribution is small.
 _of_few_kinds = functools.lru_cache(maxsize=MANY_KINDS)(_loss_of_one)
 _of_many_kinds = functools.lru_cache(maxsize=256)(_loss_of_one)
-
-
-def _grid(releases: Sequence[Release]) -> float:
-    if sum(release.count for release in releases) >= _LONG_PLAN:
-        return _FINE_GRID
-    return _GRID if len(releases) <= MANY_KINDS else COARSE_GRID
 
 
 def by_central_limit(sums: Plan, deltas: Deltas) -> Sequence[float]:

@@ -140,16 +140,8 @@ def doubled(answers, earlier):
     return [*answers[:3], answers[2], *answers[4:]]
 
 
-def one_more(answers, earlier):
-    return [*answers, answers[-1]]
-
-
 def dropped(answers, earlier):
     return answers[:-1]
-
-
-def in_another_order(answers, earlier):
-    return answers[::-1]
 
 
 def of_an_earlier_release(answers, earlier):
@@ -160,7 +152,7 @@ def of_fewer_rows(answers, earlier):
     return [answers[0]._replace(sum=answers[0].sum._replace(number=2)), *answers[1:]]
 
 
-WRONG = [doubled, one_more, dropped, in_another_order, of_an_earlier_release, of_fewer_rows]
+WRONG = [doubled, dropped, of_an_earlier_release, of_fewer_rows]
 
 
 @pytest.mark.parametrize("fault", WRONG)

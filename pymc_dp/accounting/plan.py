@@ -2,16 +2,17 @@
 
 A plan couples how rows are sampled, how a record's contribution is clipped, how much noise
 is added and how often. The accountant reads the plan and the wall obeys it, so what is
-claimed and what is done cannot drift apart.
+claimed and what is done cannot differ.
 
 In the order of this file: checks of a caller's numbers; which data sets count as neighbours, and
-how far they can move a clipped sum; releases (what a method asks for, what a plan grants, and the
-mechanism that makes them); the plan itself.
+how far they can move a clipped sum; releases (what a method asks for, and what a plan grants); what
+an accountant is, and the event that it is given; the plan itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import operator
@@ -21,16 +22,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+import dp_accounting as dp
 import numpy as np
+from dp_accounting import DpEvent, NeighboringRelation
 
-from pymc_dp.sampling.samplers import Full, Sampler, sampler_named
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent, NeighboringRelation
-
-    from pymc_dp.accounting.accountants import Accountant
+from pymc_dp.sampling.samplers import Full, Poisson, Sampler, sampler_named
 
 MOST = 10**6  # no method makes more releases, nor takes more draws a release
 SMALLEST, LARGEST = 1e-60, 1e60  # powers and reciprocals of such numbers are numbers, too
@@ -56,9 +54,6 @@ def checked_number(name: str, value: Any) -> float | None:
     return float(value)
 
 
-CODE_SUFFIX = re.compile(r"_(id|idx|index|code)$")
-
-
 class Neighbours(Enum):
     """One record more or less, one replaced by nothing, or one replaced by another.
 
@@ -78,12 +73,10 @@ class Neighbours(Enum):
     @property
     def relation(self) -> NeighboringRelation:
         """What dp-accounting calls them."""
-        from dp_accounting import NeighboringRelation as Relation
-
         return {
-            Neighbours.ADD_REMOVE: Relation.ADD_OR_REMOVE_ONE,
-            Neighbours.ZERO_OUT: Relation.REPLACE_SPECIAL,
-            Neighbours.REPLACE_ONE: Relation.REPLACE_ONE,
+            Neighbours.ADD_REMOVE: NeighboringRelation.ADD_OR_REMOVE_ONE,
+            Neighbours.ZERO_OUT: NeighboringRelation.REPLACE_SPECIAL,
+            Neighbours.REPLACE_ONE: NeighboringRelation.REPLACE_ONE,
         }[self]
 
     @classmethod
@@ -98,7 +91,7 @@ def unit_label(unit: str | None) -> str:
     >>> unit_label("subject_id"), unit_label("household"), unit_label(None)
     ('subject', 'household', 'record')
     """
-    return "record" if unit is None else CODE_SUFFIX.sub("", unit)
+    return "record" if unit is None else re.sub("_(id|idx|index|code)$", "", unit)
 
 
 SMALLEST_CLIP_NORM = 1e-12  # Below, clipped vectors are so short that their entries round.
@@ -108,22 +101,16 @@ class Mechanism(NamedTuple):
     """One mechanism; its noise is over the sensitivity of what it releases."""
 
     name: str
-    event: Callable[[float], DpEvent]  # noise -> one release, as dp-accounting describes it
+    event: Callable[[float], DpEvent]  # noise -> one release
     # noise -> epsilon of one release without a delta; infinite where there is none
     pure_epsilon: Callable[[float], float]
     # release -> what a result says of it in place of sums and noise
     about: Callable[[Release], dict[str, Any]]
 
 
-def _gaussian_event(noise: float) -> DpEvent:
-    import dp_accounting as dp
-
-    return dp.GaussianDpEvent(noise)
-
-
 # a sum of clipped contributions plus Gaussian noise: the one mechanism with a proof. A plan that
 # holds another claims no epsilon
-GAUSSIAN = Mechanism("gaussian", _gaussian_event, lambda noise: math.inf, lambda release: {})
+GAUSSIAN = Mechanism("gaussian", dp.GaussianDpEvent, lambda noise: math.inf, lambda release: {})
 
 
 @dataclass(frozen=True)
@@ -171,14 +158,6 @@ class Release:
                 f"{_field(self, 'clip_norm')}: noise can only hide a contribution of bounded norm, "
                 "so give a finite clip_norm, or noise_multiplier=0 for a fit without privacy."
             )
-
-    def unit_noise(self, neighbours: Neighbours) -> float:
-        """Noise over sensitivity."""
-        return self.noise_multiplier / neighbours.sensitivity
-
-    def pure_epsilon(self, neighbours: Neighbours) -> float:
-        """Epsilon of one release without a delta; infinite where there is none."""
-        return self.mechanism.pure_epsilon(self.unit_noise(neighbours))
 
     def to_dict(self) -> dict[str, Any]:
         """Return its fields as a result keeps them."""
@@ -228,14 +207,6 @@ def relative_noise(specs: Sequence[ReleaseSpec]) -> list[float]:
     ]
 
 
-def with_noise(specs: Sequence[ReleaseSpec], noise_multiplier: float) -> tuple[Release, ...]:
-    """Grant releases their noise, given that of those without a share."""
-    return tuple(
-        Release(s.name, s.sampler, s.clip_norm, noise_multiplier * noise, s.count, s.mechanism)
-        for s, noise in zip(specs, relative_noise(specs), strict=True)
-    )
-
-
 def _check(release: ReleaseSpec | Release) -> None:
     if not release.clip_norm >= SMALLEST_CLIP_NORM:
         raise ValueError(
@@ -250,6 +221,103 @@ def _check(release: ReleaseSpec | Release) -> None:
 
 def _field(release: ReleaseSpec | Release, field: str) -> str:
     return f"Release {release.name!r} has {field}={getattr(release, field)!r}"
+
+
+# noise over sensitivity below which no accountant was checked: where batches are sampled, and where
+# all of them hold all records, so that releases cost what one Gaussian mechanism does (closed form)
+NOISE_FLOOR, FULL_FLOOR = 0.3, 1e-4
+
+Deltas = tuple[float, ...]
+
+
+class Accountant(NamedTuple):
+    """What turns a plan into epsilon."""
+
+    name: str
+    of_sums: Callable[[Plan, Deltas], Sequence[float]]  # of Gaussian releases, at each delta
+    # what there is a proof for
+    proved: frozenset[tuple[type[Sampler], Neighbours]] = frozenset()
+    package: str = "dp-accounting"
+    smallest_delta: float = 0.0
+    # whether the library itself doubles the sensitivity under replace-one neighbours
+    doubles: bool = False
+    # warns where a better choice of settings would find a smaller number
+    warn_if_loose: Callable[[Plan, Deltas], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Accountant({self.name!r})"
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that no proof covers, and say what one does."""
+        floor = FULL_FLOOR if plan.all_full else NOISE_FLOOR
+        for release in plan.releases:
+            if (type(release.sampler), plan.neighbours) not in self.proved:
+                raise ValueError(
+                    f"No proof covers sampling={release.sampler.name!r} under neighbours="
+                    f"{plan.neighbours.value!r} with accountant={self.name!r}: use "
+                    "accountant='pld', which has one for each pair of them, or sampling='full'."
+                )
+            noise = plan.noise(release)
+            if release.mechanism == GAUSSIAN and 0 < noise < floor * (1 - 1e-9):
+                raise ValueError(
+                    f"{_field(release, 'noise_multiplier')}, which is {noise:.4g} of its "
+                    f"sensitivity under neighbours={plan.neighbours.value!r}: accountants are not "
+                    f"reliable below {NOISE_FLOOR} if batches are sampled, {FULL_FLOOR} if full: "
+                    "give more noise (a smaller epsilon), or noise_multiplier=0 for a fit without "
+                    "privacy."
+                )
+        self.check_delta(plan.delta)
+
+    def check_delta(self, delta: float) -> None:
+        """Refuse a delta at which the accountant's number would not be a guarantee."""
+        if not 0 < delta < 1:
+            raise ValueError(f"delta={delta!r} must lie strictly between 0 and 1, such as 1e-5.")
+        if delta < self.smallest_delta:
+            raise ValueError(
+                f"delta={delta!r} is too small for accountant={self.name!r}, which understates "
+                f"epsilon below {self.smallest_delta}: give a larger delta, or accountant='rdp'."
+            )
+
+    def estimates(self, plan: Plan, deltas: Deltas) -> np.ndarray:
+        """Return epsilon at each delta, a bound only for plans that `check` accepts."""
+        return np.array(_cached(self, plan.merged(), deltas))
+
+
+@functools.lru_cache(maxsize=1024)
+def _cached(accountant: Accountant, plan: Plan, deltas: Deltas) -> Sequence[float]:
+    if any(release.noise_multiplier == 0 for release in plan.releases):
+        return (math.inf,) * len(deltas)
+    if not plan.all_sums:
+        pure = [r.count * r.mechanism.pure_epsilon(plan.noise(r)) for r in plan.releases]
+        return (sum(pure),) * len(deltas)
+    found = accountant.of_sums(plan, deltas) if plan.releases else [0.0] * len(deltas)
+    # accountants have returned such numbers without an exception: fail closed
+    if any(not value >= 0 for value in found):
+        raise ArithmeticError(
+            f"accountant={accountant.name!r} returned epsilon={found}, which cannot be: give "
+            "another accountant, and report this plan."
+        )
+    return tuple(map(float, found))
+
+
+def event_of(plan: Plan, doubles: bool) -> DpEvent:
+    """Compose the releases of a plan into one event of dp-accounting."""
+    events = []
+    for release in plan.releases:
+        of_library = doubles and release.mechanism == GAUSSIAN
+        noise = release.noise_multiplier if of_library else plan.noise(release)
+        event = event_of_batch(release.sampler, release.mechanism.event(noise))
+        events.append(dp.SelfComposedDpEvent(event, int(release.count)))
+    return dp.ComposedDpEvent(events)
+
+
+def event_of_batch(sampler: Sampler, release: DpEvent) -> DpEvent:
+    """Describe a release of one batch; a batch of every row is not amplified."""
+    if sampler.rate == 1:
+        return release
+    if isinstance(sampler, Poisson):
+        return dp.PoissonSampledDpEvent(sampler.rate, release)
+    raise ValueError(f"No event is known for batches drawn by {type(sampler).__name__}.")
 
 
 ANY_DELTA = 1e-5  # delta of a plan where its value says nothing
@@ -286,9 +354,19 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "releases", tuple(self.releases))
         self.accountant.check(self)
-        if self.num_records is not None and operator.index(self.num_records) < 1:
-            raise ValueError(f"num_records={self.num_records!r} must be at least 1.")
-        _check_unit(self)
+        if self.unit is None:
+            return
+        if unit_label(self.unit) == "record":
+            raise ValueError(
+                f"unit={self.unit!r} reads like the record, which a fit protects without unit=: "
+                "leave it out, or give the data that say which records belong together another "
+                "name."
+            )
+        if not self.all_sums:
+            raise ValueError(
+                "Releases other than noisy sums bound what one record says, not a unit of several: "
+                "leave unit= out, or use a method that releases noisy sums, such as 'dp_advi'."
+            )
 
     @property
     def total(self) -> int:
@@ -312,9 +390,14 @@ class Plan:
         """Whether every release is a noisy sum: of nothing else an epsilon is claimed."""
         return all(release.mechanism == GAUSSIAN for release in self.releases)
 
+    @property
+    def event(self) -> DpEvent:
+        """All releases as dp-accounting describes them."""
+        return event_of(self, self.accountant.doubles)
+
     def noise(self, release: Release) -> float:
         """Noise of a release over its sensitivity."""
-        return release.unit_noise(self.neighbours)
+        return release.noise_multiplier / self.neighbours.sensitivity
 
     def epsilon(self, delta: float | None = None) -> float:
         """Return what the whole plan costs at one delta, the plan's own by default.
@@ -325,16 +408,23 @@ class Plan:
         return float(self.epsilon_profile([self.delta if delta is None else delta])[0])
 
     def epsilon_profile(self, deltas: Iterable[float]) -> np.ndarray:
-        """Return what the whole plan costs at each of several deltas, shape (deltas,)."""
-        return self.accountant.epsilons(self, tuple(map(float, deltas)))
-
-    def renyi(self, orders: tuple[float, ...] | None = None) -> np.ndarray:
-        """Return the Rényi divergence of the whole plan at each order, whatever its accountant."""
-        return self.accountant.renyi(self, orders)
+        """Return what the whole plan costs at each of several deltas; warn where it is loose."""
+        self.accountant.check(self)
+        deltas = tuple(map(float, deltas))
+        for delta in deltas:
+            self.accountant.check_delta(delta)
+        found = self.accountant.estimates(self, deltas)
+        if self.accountant.warn_if_loose and np.isfinite(found).all():
+            self.accountant.warn_if_loose(self.merged(), deltas)
+        return found
 
     def granting(self, specs: Sequence[ReleaseSpec], noise_multiplier: float) -> Plan:
-        """Return a plan of these terms for the releases that a method asks for."""
-        return dataclasses.replace(self, releases=with_noise(specs, noise_multiplier))
+        """Grant releases their noise, given that of those without a share."""
+        releases = tuple(
+            Release(s.name, s.sampler, s.clip_norm, noise_multiplier * noise, s.count, s.mechanism)
+            for s, noise in zip(specs, relative_noise(specs), strict=True)
+        )
+        return dataclasses.replace(self, releases=releases)
 
     def merged(self) -> Plan:
         """Return what accountants read of the plan: releases that cost the same count as one."""
@@ -365,24 +455,9 @@ class Plan:
             "accountant": self.accountant.name,
             "num_records": self.num_records,
             "unit": self.unit,
-            "event": self.accountant.event(self).to_named_tuple(),
+            "event": self.event.to_named_tuple(),
         }
         return json.dumps(_plain(settings), allow_nan=False)
-
-
-def _check_unit(plan: Plan) -> None:
-    if plan.unit is None:
-        return
-    if unit_label(plan.unit) == "record":
-        raise ValueError(
-            f"unit={plan.unit!r} reads like the record, which a fit protects without unit=: leave "
-            "it out, or give the data that say which records belong together another name."
-        )
-    if not plan.all_sums:
-        raise ValueError(
-            "Releases other than noisy sums bound what one record says, not a unit of several: "
-            "leave unit= out, or use a method that releases noisy sums, such as 'dp_advi'."
-        )
 
 
 def _plain(value: Any) -> Any:

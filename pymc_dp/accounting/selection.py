@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
-from pymc_dp.accounting.accountants import ORDERS, epsilon_of_renyi
+from pymc_dp.accounting.accountants import ORDERS, divergences, epsilon_of_renyi
 from pymc_dp.accounting.plan import Plan, ReleaseSpec
 
 # the terms of every setting, and what its method asks for
@@ -65,7 +65,7 @@ class Selection:
     def renyi(self, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
         """Return the Rényi divergence of the whole selection at each order."""
         every = tuple(sorted({*ORDERS, *orders}))
-        one_run = np.max([plan.renyi(every) for plan in self.plans], axis=0)
+        one_run = np.max([divergences(plan, every) for plan in self.plans], axis=0)
         found = dict(zip(every, best_of_runs(np.array(every), one_run, self.runs), strict=True))
         return np.array([found[order] for order in orders])
 
@@ -75,10 +75,10 @@ class Selection:
 
     def epsilon_profile(self, deltas: Iterable[float]) -> np.ndarray:
         """Return what the whole selection costs at each of several deltas."""
-        divergences = self.renyi()
         for delta in deltas:
             self.plan.accountant.check_delta(delta)
-        return np.array([epsilon_of_renyi(ORDERS, divergences, delta) for delta in deltas])
+        of_selection = self.renyi()
+        return np.array([epsilon_of_renyi(ORDERS, of_selection, delta) for delta in deltas])
 
     def prefix(self, k: int) -> "Selection":
         """Return the selection itself: it is paid for as a whole, with its first release."""
@@ -110,11 +110,7 @@ def halting(runs: float) -> float:
     >>> round(halting(20.0), 4)
     0.0293
     """
-
-    def excess(log_gamma: float) -> float:
-        return _mean_runs(math.exp(log_gamma)) - runs
-
-    return math.exp(brentq(excess, -60.0, -1e-9, xtol=1e-13))
+    return math.exp(brentq(lambda x: _mean_runs(math.exp(x)) - runs, -60.0, -1e-9, xtol=1e-13))
 
 
 def _mean_runs(gamma: float) -> float:

@@ -1,8 +1,8 @@
 """The privacy side of a call: what may be spent, under which terms, and the noise that keeps to it.
 
-First the budget of a fit, whose terms are checked here; then the least noise with which a plan, or
-a search among settings, keeps to a budget. Nothing in the search has to be trusted: a plan's
-accountant is asked again for what a result claims.
+First the budget of a fit; then the least noise with which a plan, or a search among settings, keeps
+to a budget. Nothing in the search has to be trusted: a plan's accountant is asked again for what a
+result claims.
 """
 
 import dataclasses
@@ -19,20 +19,20 @@ from scipy.optimize import brentq
 from pymc_dp.accounting.accountants import (
     CENTRAL_LIMIT,
     COARSE_PLD,
-    FULL_FLOOR,
     MANY_KINDS,
-    NOISE_FLOOR,
     PLD,
     RDP,
     RDP_DP_ACCOUNTING,
-    Accountant,
     accountant_named,
     divergences,
     epsilon_of_renyi,
 )
 from pymc_dp.accounting.plan import (
     ANY_DELTA,
+    FULL_FLOOR,
     GAUSSIAN,
+    NOISE_FLOOR,
+    Accountant,
     Neighbours,
     Plan,
     ReleaseSpec,
@@ -144,36 +144,33 @@ def split_terms(settings: Mapping[str, Any]) -> tuple[FitTerms, dict[str, Any]]:
 def warn_if_weak(plan: Plan) -> None:
     """Warn where the noise is so low, or delta so large, that the guarantee is weak."""
     if plan.num_records is not None and plan.delta * plan.num_records >= 1:
-        _warn(
+        text = (
             f"delta={plan.delta:g} is not below 1/num_records: a method that publishes one whole "
             "record at random would be allowed it. Give a smaller delta."
         )
+        warnings.warn(text, PrivacyWarning, stacklevel=4)
     for release in plan.releases:
         noise = plan.noise(release)
         if release.mechanism == GAUSSIAN and 0 < noise < LOW_NOISE:
-            _warn(
+            text = (
                 f"Release {release.name!r} has noise_multiplier={release.noise_multiplier:.4g}, "
                 f"which is {noise:.4g} of its sensitivity under "
                 f"neighbours={plan.neighbours.value!r}: below {LOW_NOISE} one release says much "
                 "about whether a record is in its batch. Give more noise (a smaller epsilon, or "
                 "fewer releases)."
             )
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, PrivacyWarning, stacklevel=5)
+            warnings.warn(text, PrivacyWarning, stacklevel=4)
 
 
 # Quick accountants are asked first; each gives the next one a bracket, as shares of the noise that
 # it found. Only the last one's number counts.
-Search = tuple[tuple[Accountant, float, float], ...]
-_SEARCH: dict[Accountant, Search] = {
+_SEARCH = {
     RDP: ((RDP, 1.0, 2.0),),
     PLD: ((RDP, 1.0, 2.0), (COARSE_PLD, 0.5, 1.0), (PLD, 0.95, 1.0)),
     RDP_DP_ACCOUNTING: ((RDP, 1.0, 2.0), (RDP_DP_ACCOUNTING, 0.9, 1.1)),
 }
 # Rényi divergences of many kinds of releases take longer than the search that they would shorten.
-_SEARCH_MANY: Search = ((CENTRAL_LIMIT, 1.0, 2.0), (PLD, 0.7, 1.4))
+_SEARCH_MANY = ((CENTRAL_LIMIT, 1.0, 2.0), (PLD, 0.7, 1.4))
 
 
 def calibrate_plan(terms: Plan, specs: Sequence[ReleaseSpec], epsilon: float) -> Plan:
@@ -190,9 +187,13 @@ def calibrate_plan(terms: Plan, specs: Sequence[ReleaseSpec], epsilon: float) ->
         return terms.granting(specs, 0.0)
     if not specs:
         return terms
-    sums = any(spec.mechanism == GAUSSIAN for spec in specs)
-    find = _noise_of_sums if sums else _noise_of_others
-    return terms.granting(specs, find(terms, specs, epsilon))
+    if all(spec.mechanism == GAUSSIAN for spec in specs):
+        return terms.granting(specs, _noise_of_sums(terms, specs, epsilon))
+    # of other releases epsilon falls with one over the noise, which is at least 1
+    noise = terms.granting(specs, 1.0).epsilon() / epsilon
+    noise = _round_up(max(noise, *(1 / spec.clip_norm for spec in specs)))
+    noise = _affordable(lambda x: terms.granting(specs, x).epsilon(), epsilon, noise)
+    return terms.granting(specs, noise)
 
 
 def least_noise(terms: Plan, specs: Sequence[ReleaseSpec]) -> float:
@@ -203,14 +204,6 @@ def least_noise(terms: Plan, specs: Sequence[ReleaseSpec]) -> float:
 
 def _noise_at(floor: float, terms: Plan, specs: Sequence[ReleaseSpec]) -> float:
     return _round_up(floor * terms.neighbours.sensitivity / min(relative_noise(specs)))
-
-
-def _noise_of_others(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -> float:
-    """Find the noise of other releases: epsilon falls with one over it, which is at least 1."""
-    least = max(1 / spec.clip_norm for spec in specs)
-    at_one = terms.granting(specs, 1.0).epsilon()
-    noise = _round_up(max(at_one / target, least))
-    return _affordable(lambda x: terms.granting(specs, x).epsilon(), target, noise)
 
 
 def _noise_of_sums(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -> float:

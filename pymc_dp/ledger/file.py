@@ -7,8 +7,8 @@ undone by the next one to open the file.
 A fit that has ended can book no release, which the file decides in the transaction that would book
 it. It may therefore be ended by anybody, whether or not its process still runs.
 
-In the order of this file: what it says of one fit, and exact sums of what fits owe; the terms that
-a ledger fixes when it is created; the operations.
+In the order of this file: one fit, and exact sums of what fits owe; the terms of a ledger; the
+operations.
 """
 
 import hashlib
@@ -108,7 +108,8 @@ def total(costs: Iterable[Exact]) -> Exact:
 
 def difference(limit: Cost, taken: Exact) -> Exact:
     """Return what a limit leaves; negative where it is exceeded."""
-    return Exact(exact(limit.amount) - taken.amount, exact(limit.delta) - taken.delta)
+    amount, delta = map(exact, limit)
+    return Exact(amount - taken.amount, delta - taken.delta)
 
 
 DEFAULTS = {"neighbours": "add_remove", "unit": "record", "filter": "rdp"}
@@ -139,13 +140,9 @@ def new_terms(given: dict[str, Any], path: Path) -> Terms:
         raise ValueError(f"epsilon={given['epsilon']!r} must be above 0 and finite.")
     if not 0 < given["delta"] < 1:
         raise ValueError(f"delta={given['delta']!r} must lie strictly between 0 and 1.")
-    choices: dict[str, Iterable[str]] = {
-        "neighbours": [relation.value for relation in Neighbours],
-        "filter": FILTERS,
-    }
-    for name, known in choices.items():
-        if given[name] not in set(known):
-            raise ValueError(f"{name}={given[name]!r} is unknown: use one of {sorted(known)}.")
+    given["neighbours"] = Neighbours(given["neighbours"]).value
+    if given["filter"] not in FILTERS:
+        raise ValueError(f"filter={given['filter']!r} is unknown: use one of {sorted(FILTERS)}.")
     order = best_order(given["epsilon"], given["delta"]) if given["filter"] == "rdp" else 0.0
     return Terms(**given, order=order)
 
@@ -180,8 +177,7 @@ def refuse_other_fits(stored: Terms, plan: Plan) -> None:
 
 
 # how long one process waits for another to write, and to create the file
-BUSY_SECONDS = 60.0
-CREATION_SECONDS = 2.0
+BUSY_SECONDS, CREATION_SECONDS = 60.0, 2.0
 # no times of day; of what the data can have a say in, the counts of booked releases alone
 TABLES = (
     "CREATE TABLE terms (dataset TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL, "
@@ -310,7 +306,7 @@ def pay_whole(path: Path, fit: int) -> None:
 
 
 def _within(limit: Cost, costs: Iterable[Exact]) -> bool:
-    return all(left >= 0 for left in difference(limit, total(costs)))
+    return min(difference(limit, total(costs))) >= 0
 
 
 def _read(db: Connection) -> tuple[Terms, list[Entry]]:

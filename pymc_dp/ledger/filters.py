@@ -3,8 +3,8 @@
 Composing events is not valid then; a privacy filter is. It fixes one measure of loss and one limit
 before the first fit, and lets a fit pass while the sum of costs stays within the limit.
 
-First mechanisms of other libraries, for which a ledger has the privacy loss alone; then costs,
-and the filters.
+First mechanisms of other libraries, of which a ledger knows the privacy loss alone; then costs, and
+the filters.
 """
 
 import dataclasses
@@ -14,8 +14,9 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+from dp_accounting import get_epsilon_gaussian
 
-from pymc_dp.accounting.accountants import ORDERS, epsilon_of_renyi
+from pymc_dp.accounting.accountants import ORDERS, divergences, epsilon_of_renyi
 from pymc_dp.accounting.plan import Plan, Release, checked_number
 from pymc_dp.accounting.selection import Selection
 
@@ -25,7 +26,7 @@ class ExternalMechanism(NamedTuple):
 
     proved_rho: float | None
     proved_epsilon: float | None
-    delta: float = 0.0  # zero for a mechanism that is private without it
+    delta: float = 0.0
 
     @property
     def rho(self) -> float:
@@ -89,7 +90,7 @@ class Price(NamedTuple):
     """What a plan takes from a limit: at once, and with each release that is booked."""
 
     upfront: Cost
-    amounts: Mapping[Release, float]  # of each release of the plan, beyond what is taken at once
+    amounts: Mapping[Release, float]  # of each release of the plan
     counts: Mapping[float, int]  # how many releases there are of each amount
 
 
@@ -138,19 +139,32 @@ def renyi(epsilon: float, delta: float, order: float) -> Filter:
         measure=f"Rényi divergences of order {order:g}",
         delta=delta,
         limit=Cost(float(_limits(epsilon, delta, np.array([order]))[0])),
-        cost=lambda spending: Cost(float(spending.renyi((order,))[0])),
+        cost=lambda spending: Cost(_divergence(spending, order)),
         meaning=lambda spent: (epsilon_of_renyi([order], [spent.amount], delta), delta),
         # that of Gaussian releases, whose divergence is order times rho
         affordable=lambda left: _gaussian_epsilon(left.amount / order, delta),
     )
 
 
+def _divergence(spending: Spending, order: float) -> float:
+    if isinstance(spending, Plan):
+        return float(divergences(spending, (order,))[0])
+    return float(spending.renyi((order,))[0])
+
+
 def concentrated(epsilon: float, delta: float, order: float) -> Filter:
     """Add up rho of zero-concentrated DP, which bounds all Rényi orders at once."""
+    low, high = 0.0, 1.0
+    while _epsilon_of_rho(high, delta) <= epsilon:
+        high *= 2
+    # the meaning jumps up from zero where delta alone covers the loss: it has no root there
+    while high - low > ROUNDING * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _epsilon_of_rho(middle, delta) <= epsilon else (low, middle)
     return Filter(
         measure="rho of zero-concentrated DP",
         delta=delta,
-        limit=Cost(_largest_rho(epsilon, delta)),
+        limit=Cost(low),
         cost=_rho,
         meaning=lambda spent: (_epsilon_of_rho(spent.amount, delta), delta),
         affordable=lambda left: _gaussian_epsilon(left.amount, delta),
@@ -184,22 +198,10 @@ def _epsilon_of_rho(rho: float, delta: float) -> float:
     return epsilon_of_renyi(ORDERS, rho * np.array(ORDERS), delta)
 
 
-def _largest_rho(epsilon: float, delta: float) -> float:
-    low, high = 0.0, 1.0
-    while _epsilon_of_rho(high, delta) <= epsilon:
-        high *= 2
-    # the meaning jumps up from zero where delta alone covers the loss: it has no root there
-    while high - low > ROUNDING * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _epsilon_of_rho(middle, delta) <= epsilon else (low, middle)
-    return low
-
-
 def best_order(epsilon: float, delta: float) -> float:
-    """Return the Rényi order at which Gaussian releases get the most out of a budget.
+    """Return the Rényi order with the largest limit over the order.
 
-    A Gaussian's divergence is proportional to the order, so it is the limit over the order that
-    counts.
+    There Gaussian releases, whose divergence is proportional to the order, get the most.
 
     >>> float(best_order(1.0, 1e-5))
     18.0
@@ -216,8 +218,6 @@ def best_order(epsilon: float, delta: float) -> float:
 
 def _gaussian_epsilon(rho: float, delta: float) -> float:
     """Return epsilon of Gaussian releases of some rho in total, rounded down."""
-    from dp_accounting import get_epsilon_gaussian
-
     if not rho > 0:
         return 0.0
     found = get_epsilon_gaussian(1 / (2 * rho) ** 0.5, delta)

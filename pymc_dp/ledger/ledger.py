@@ -1,9 +1,8 @@
 """The budget of one data set, kept in a file over many fits.
 
-In the order of this file: what was spent and what is left, as numbers and as the text of a report;
-the booking of one fit, whose releases are booked one by one and which is settled at its end; the
-ledger itself, where plans are set aside, gone on with, and ended; and how a call opens the one that
-its caller names.
+In the order of this file: what was spent and what is left; the booking of one fit, whose releases
+are booked one by one and which is settled at its end; the ledger itself, where plans are set aside,
+gone on with, and ended.
 """
 
 import os
@@ -46,15 +45,6 @@ def balances(filter: Filter, fits: list[Entry]) -> tuple[Balance, Balance]:
     return Balance(*taken, epsilon), Balance(*left, filter.affordable(left))
 
 
-def in_short(terms: Terms, filter: Filter, fits: list[Entry]) -> str:
-    """Say in a few words what was spent and what is left."""
-    spent, left = balances(filter, fits)
-    return (
-        f"at delta={terms.delta:g} for all fits; owed: {spent.epsilon:.4g} for {len(fits)}; one "
-        f"more may ask for up to {left.epsilon:.4g} ({filter.measure} add up)"
-    )
-
-
 def report_of(terms: Terms, filter: Filter, fits: list[Entry]) -> str:
     """Say what the budget is, what was spent on what, and what is left."""
     taken, left = balances(filter, fits)
@@ -76,7 +66,13 @@ def report_of(terms: Terms, filter: Filter, fits: list[Entry]) -> str:
         f"depended on. What adds up is {filter.measure}"
         + (", and not epsilons." if filter.adds_up_releases else "."),
     ]
-    return "\n".join(lines + _warning(fits))
+    if incomplete := [str(fit.fit) for fit in fits if fit.booked < fit.planned]:
+        lines.append(  # a count that can depend on the data
+            f"Not all releases are booked of fit {', '.join(incomplete)}: it is running, or it "
+            "ended early. That can be because of the data, and is not covered by the guarantee: do "
+            "not publish it."
+        )
+    return "\n".join(lines)
 
 
 def _amounts(cost: Cost | Balance) -> str:
@@ -93,18 +89,6 @@ def _state(filter: Filter, entry: Entry) -> str:
         return running
     booked = filter.words(entry.of_booked.rounded())
     return f" for {booked}{running}, in which case ledger.settle({entry.fit}) frees the rest"
-
-
-def _warning(fits: list[Entry]) -> list[str]:
-    """Say so if a count can depend on the data."""
-    incomplete = [str(fit.fit) for fit in fits if fit.booked < fit.planned]
-    if not incomplete:
-        return []
-    return [
-        f"Not all releases are booked of fit {', '.join(incomplete)}: it is running, or it ended "
-        "early. That can be because of the data, and is not covered by the guarantee: do not "
-        "publish it."
-    ]
 
 
 class Booking:
@@ -130,25 +114,24 @@ class Booking:
         """Book a release, which must not be handed out if this raises an UnbookedError."""
         price = 0.0 if release is None else self._amounts.get(release, 0.0)
         try:
-            if not ledger_file.book(self.path, self.fit, self.position, price):
-                raise UnbookedError(self._refusal())
+            booked = ledger_file.book(self.path, self.fit, self.position, price)
+            fits = [] if booked else ledger_file.fits_of(self.path)
         except sqlite3.Error as error:
             raise UnbookedError(
                 f"The release could not be booked in {self.path} ({error}); nothing is handed out."
             ) from error
-        self.position += 1
-
-    def _refusal(self) -> str:
-        if any(entry.ended for entry in ledger_file.fits_of(self.path) if entry.fit == self.fit):
-            return (
+        if any(entry.ended for entry in fits if entry.fit == self.fit):
+            raise UnbookedError(
                 f"Fit {self.fit} was settled in {self.path} while it ran, and what it had not "
                 "booked was freed: it can make no further release. Nothing is handed out."
             )
-        return (
-            f"Release {self.position + 1} of fit {self.fit} is booked in {self.path} already, "
-            "by a process that was forked from this fit, or is beyond its plan; nothing is "
-            "handed out. Let one process alone go on with a fit."
-        )
+        if not booked:
+            raise UnbookedError(
+                f"Release {self.position + 1} of fit {self.fit} is booked in {self.path} already, "
+                "by a process that was forked from this fit, or is beyond its plan; nothing is "
+                "handed out. Let one process alone go on with a fit."
+            )
+        self.position += 1
 
     def __enter__(self) -> Self:
         return self
@@ -163,18 +146,15 @@ class Booking:
                 case UnreadableError() | UnbookedError():
                     pass  # not because of any value
                 case ReleaseError():
-                    self._pay_whole()
-
-    def _pay_whole(self) -> None:
-        try:
-            ledger_file.pay_whole(self.path, self.fit)
-        except sqlite3.Error as error:
-            warnings.warn(
-                f"A release of fit {self.fit} failed, so the fit owes its whole plan, but this "
-                f"could not be written to {self.path} ({error}): do not settle it.",
-                PrivacyWarning,
-                stacklevel=3,
-            )
+                    try:
+                        ledger_file.pay_whole(self.path, self.fit)
+                    except sqlite3.Error as failure:
+                        text = (
+                            f"A release of fit {self.fit} failed, so the fit owes its whole plan, "
+                            f"but this could not be written to {self.path} ({failure}): do not "
+                            "settle it."
+                        )
+                        warnings.warn(text, PrivacyWarning, stacklevel=2)
 
 
 def filter_of(terms: Terms) -> Filter:
@@ -261,7 +241,13 @@ class Ledger:
     def __repr__(self) -> str:
         terms = self.terms
         try:
-            state = in_short(terms, self._filter, self._fits)
+            fits = self._fits
+            spent, left = balances(self._filter, fits)
+            state = (
+                f"at delta={terms.delta:g} for all fits; owed: {spent.epsilon:.4g} for "
+                f"{len(fits)}; one more may ask for up to {left.epsilon:.4g} "
+                f"({self._filter.measure} add up)"
+            )
         except (sqlite3.Error, ValueError) as error:
             state = f"(unreadable: {error})"
         return f"Ledger({str(self.path)!r}, {terms.dataset!r}: epsilon {terms.epsilon:g} {state})"
@@ -295,14 +281,9 @@ class Ledger:
         """Set a whole plan aside, or refuse it and spend nothing; `pymc_dp.fit` calls it.
 
         The `Booking` that it returns is to book each release before it is handed out or written
-        anywhere. Of processes forked from a fit, only the first to book goes on.
-
-        Raises
-        ------
-        ValueError
-            The fit costs more than is left, is not private, or has other terms than the ledger.
-        ReleaseError
-            The file could not be written: the plan may be set aside, so make no release.
+        anywhere. Raises ValueError for a fit that costs more than is left, is not private, or has
+        other terms than the ledger, and ReleaseError where the file could not be written: the plan
+        may be set aside, so make no release.
         """
         for each in [plan] if isinstance(plan, Plan) else plan.plans:
             refuse_other_fits(self.terms, each)
@@ -313,12 +294,8 @@ class Ledger:
 
         A release that is booked was handed out, or written, so that it is never made again: those
         that are kept must be all that are booked. What the interrupt has freed is set aside again.
-
-        Raises
-        ------
-        ValueError
-            The fit has other terms than the ledger, which has set no such plan aside, or has booked
-            another number of releases; or other fits have taken what the interrupt has freed.
+        Raises ValueError for another plan or number of releases than the ledger has, and where
+        other fits have taken what the interrupt has freed.
         """
         refuse_other_fits(self.terms, plan)
         price, entry = self._filter.price(plan), self._entry(fit)

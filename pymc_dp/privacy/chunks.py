@@ -3,10 +3,9 @@
 Tasks run on local threads, or on the workers of the active ``distributed.Client``. A task reads its
 rows, and hands over one vector. Noise, booking and the ledger stay in the process of the fit.
 
-In the order of this file: contributions as they travel (a recipe, compiled once where the records
-are: a pickled function without data, which is made in the curator's process and read by the
-curator's own workers alone); what runs on a worker, which reads the rows of one partition and
-answers one question; last, the chunks, which ask these questions and add up the answers.
+In the order of this file: contributions as they travel (a recipe: a pickled function without data,
+which is made in the curator's process, and called once on each of the curator's own workers); what
+runs on a worker; last, the chunks, which ask these questions and add up the answers.
 """
 
 import functools
@@ -37,45 +36,39 @@ from pymc_dp.privacy.private_data import (
     ColumnSpec,
     Partition,
     UnitBlocks,
+    refuse_copies,
     units_of,
 )
 
 # recipes whose compiled contributions a process keeps: one is in use, and a few are of other fits
 KEPT = 4
 
-_FREE: dict[str, list[Contributions]] = {}  # compiled contributions that no thread uses just now
+_FREE: dict[bytes, list[Contributions]] = {}  # compiled contributions that no thread uses just now
 _COMPILING = threading.Lock()  # PyTensor compiles in one thread at a time
 
 
-class Recipe(NamedTuple):
-    """How to compile the contributions of a fit, as bytes."""
-
-    digest: str
-    packed: bytes
-
-
-def packed(compile_again: Callable[[], Contributions]) -> Recipe:
-    """Pack a function that compiles contributions."""
+def packed(compile_again: Callable[[], Contributions]) -> bytes:
+    """Return a recipe: a function that compiles contributions, as bytes."""
     file = io.BytesIO()
     _Pickler(file).dump(compile_again)
-    return Recipe(hashlib.sha256(file.getvalue()).hexdigest(), file.getvalue())
+    return file.getvalue()
 
 
-def keep(recipe: Recipe, contributions: Contributions) -> None:
+def keep(recipe: bytes, contributions: Contributions) -> None:
     """Add compiled contributions to those that are free."""
-    _FREE.setdefault(recipe.digest, []).append(contributions)
-    for digest in list(_FREE)[:-KEPT]:
-        _FREE.pop(digest, None)
+    _FREE.setdefault(recipe, []).append(contributions)
+    for other in list(_FREE)[:-KEPT]:
+        _FREE.pop(other, None)
 
 
 @contextmanager
-def borrowed(recipe: Recipe) -> Iterator[Contributions]:
+def borrowed(recipe: bytes) -> Iterator[Contributions]:
     """Lend compiled contributions to one thread: compiled functions are not shared by threads."""
     try:
-        contributions = _FREE[recipe.digest].pop()
+        contributions = _FREE[recipe].pop()
     except (KeyError, IndexError):
         with _COMPILING:
-            contributions = pickle.loads(recipe.packed)()
+            contributions = pickle.loads(recipe)()
     try:
         yield contributions
     finally:
@@ -120,7 +113,7 @@ class Question(NamedTuple):
     context: Any
     grid: Grid
 
-    def answer(self, recipe: Recipe, partition: Partition) -> Answer:
+    def answer(self, recipe: bytes, partition: Partition) -> Answer:
         """Draw, clip and add up."""
         generator = keyed(self.key)
         with borrowed(recipe) as contributions:
@@ -231,13 +224,14 @@ class Chunked:
     def clipped_sums(self, ask: Ask) -> Iterator[Answer]:
         """Let partitions draw, clip and add up where rows are; a repeated task is the same."""
         keys = ask.random.keys(len(self.numbers))
-        recipe = dask.delayed(Sealed(self._recipe), name=f"pymc-dp-{self._recipe.digest}")
+        digest = hashlib.sha256(self._recipe).hexdigest()
+        recipe = dask.delayed(Sealed(self._recipe), name=f"pymc-dp-{digest}")
         tasks = []
         for k, (size, key) in enumerate(zip(ask.sizes, keys, strict=True)):
             question = Question(ask.position, k, ask.name, int(size), key, ask.context, ask.grid)
             label = f"release-{ask.position}"
             tasks.append(self._task(label, k, Sealed(question), recipe, self._columns))
-        yield from _answers(_computed(tasks, self._done))
+        yield from _computed(tasks, self._done)
 
     def read(self, function: Callable[[Partition], Any], names: Iterable[str] = ()) -> list[Any]:
         """Call a function of some columns, all by default, in every partition."""
@@ -247,7 +241,7 @@ class Chunked:
             self._task(label, k, Sealed(function), None, chosen) for k in range(len(self.numbers))
         ]
         try:
-            return _answers(_computed(tasks, nothing))
+            return _computed(tasks, nothing)
         except PartitionError as error:
             raise ValueError(f"The records cannot be read: {error}.") from None
 
@@ -255,8 +249,7 @@ class Chunked:
         """Refuse: not all records fit into memory."""
         raise PartitionError("records in chunks are not read at once")
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Partitions hold data and must not be pickled or copied.")
+    __reduce__ = refuse_copies
 
     def _task(self, label: str, k: int, question: Sealed, recipe: Any, columns: Columns) -> Any:
         values = {name: column.values for name, column in columns.items()}
@@ -273,17 +266,20 @@ class Chunked:
         )
 
 
-def _answers(results: list[Any]) -> list[Any]:
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-    return results
-
-
 def _computed(tasks: Sequence[Any], done: Callable[[], None]) -> list[Any]:
     """Compute tasks where Dask does, call ``done`` after each, and return results in order."""
+    keys = {task.key for task in tasks}
+
+    def after(key: Any, *state: Any) -> None:
+        if key in keys:
+            done()
+
     try:
-        return _locally(tasks, done) if (client := _client()) is None else _by(client, tasks, done)
+        if (client := _client()) is not None:
+            results = _by(client, tasks, done)
+        else:
+            with Callback(posttask=after):
+                results = list(dask.compute(*tasks))
     except Exception as error:  # of what reads the rows, and of Dask; its text may quote data
         kind = type(error).__name__
         # how much memory a task needs may depend on the rows that it drew: no second draw
@@ -293,17 +289,10 @@ def _computed(tasks: Sequence[Any], done: Callable[[], None]) -> list[Any]:
                 f"every worker that tried it ({kind}): cut the records into smaller partitions"
             ) from None
         raise LostError(f"a partition could not be read, or its worker was lost ({kind})") from None
-
-
-def _locally(tasks: Sequence[Any], done: Callable[[], None]) -> list[Any]:
-    keys = {task.key for task in tasks}
-
-    def after(key: Any, *state: Any) -> None:
-        if key in keys:
-            done()
-
-    with Callback(posttask=after):
-        return list(dask.compute(*tasks))
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
 
 
 def _by(client: Any, tasks: Sequence[Any], done: Callable[[], None]) -> list[Any]:

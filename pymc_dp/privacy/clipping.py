@@ -8,7 +8,7 @@ vectors of its records are added. Both hold data: `clipped_sum` alone makes them
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from pymc_dp.privacy.contribution import (
 )
 from pymc_dp.privacy.noise import Grid, Total
 from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, row_norms
-from pymc_dp.privacy.private_data import Partition
+from pymc_dp.privacy.private_data import Partition, refuse_copies
 from pymc_dp.sampling.samplers import subset
 
 # a batch is processed in parts of at most so many numbers: 64 MB in double precision
@@ -106,17 +106,12 @@ class SumsByRecord:
         share, sums differ by at most the clip norm, and a mixture over such numbers is as private
         as its parts (joint convexity).
         """
-        clipped = self._of_rows if isinstance(self._contribution, RowContribution) else self._summed
-        for part in self._parts(drawn):
-            yield ClippedSum(clipped(part, grid), len(part))
-
-    def _parts(self, rows: np.ndarray) -> Iterator[np.ndarray]:
-        """Split rows so that memory stays bounded; an empty batch has no parts."""
-        size = self._rows_at_once(self._contribution.width)
+        clipped, size = self._of_rows, self._rows_at_once(self._contribution.width)
         if isinstance(self._contribution, FactoredContribution):
-            size = min(size, self._contribution.rows_in_sum)
-        for start in range(0, len(rows), size):
-            yield rows[start : start + size]
+            clipped, size = self._summed, min(size, self._contribution.rows_in_sum)
+        for start in range(0, len(drawn), size):  # parts, so that memory stays bounded
+            part = drawn[start : start + size]
+            yield ClippedSum(clipped(part, grid), len(part))
 
     def _rows_at_once(self, width: int) -> int:
         """Return how many rows to process at once, each with ``width`` numbers beside itself."""
@@ -139,7 +134,7 @@ class SumsByRecord:
         good = _is_good(norms) & (np.arange(len(norms)) < len(rows))
         if not good.any():
             return grid.nothing(contribution.size)
-        weights = np.where(good, _clip_weights(norms, grid.largest_norm), 0.0)
+        weights = np.where(good, clip_factors(norms, grid.largest_norm), 0.0)
         total = contribution.weighted_sum(prepared, self._context, weights)
         _check_shape(total, (contribution.size,))
         return grid.parted(total)
@@ -170,8 +165,7 @@ class SumsByRecord:
             batch[OWNER] = owner
         return with_draws(self._contribution, batch, self._context, self._generator)
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Clipped sums hold data and must not be pickled or copied.")
+    __reduce__ = refuse_copies
 
 
 class SumsByUnit(SumsByRecord):
@@ -224,10 +218,6 @@ def _is_good(norms: np.ndarray) -> np.ndarray:
     return norms <= LARGEST_NORM
 
 
-def _clip_weights(norms: np.ndarray, longest: float) -> np.ndarray:
-    return clip_factors(norms, longest)
-
-
 def _at_least_two(rows: np.ndarray) -> np.ndarray:
     """Repeat a row that is alone: beside an axis of length 1 NumPy adds up in another order."""
     return np.repeat(rows, 2, axis=0) if len(rows) == 1 else rows
@@ -239,7 +229,7 @@ def _sum_of_clipped(vectors: np.ndarray, grid: Grid) -> Total:
     good = _is_good(norms)
     if not good.all():  # zero times nan would be nan
         vectors, norms = vectors[good], norms[good]
-    return grid.sum_of(vectors * _clip_weights(norms, grid.largest_norm)[:, None])
+    return grid.sum_of(vectors * clip_factors(norms, grid.largest_norm)[:, None])
 
 
 def _check_shape(values: np.ndarray, shape: tuple[int, ...]) -> None:

@@ -17,12 +17,14 @@ import math
 import os
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import NamedTuple, NoReturn, Self
+from typing import NamedTuple, Self
 
 import mpmath
 import numpy as np
 from randomgen import ChaCha
 from scipy.special import ndtri
+
+from pymc_dp.privacy.private_data import refuse_copies
 
 # No more units are read. Their sum, in grid steps, is a whole number of 64 bits.
 MOST_UNITS = 2**28
@@ -233,5 +235,4 @@ class SecretRandom:
             seed = self._test_seed
             self._generators = np.random.default_rng(seed), np.random.default_rng([seed, 1])
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Secret randomness must not be pickled or copied: make a new source.")
+    __reduce__ = refuse_copies

@@ -7,7 +7,7 @@ part of a batch, clips, adds up and hands over nothing else; ``done`` is called 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from pymc_dp.privacy.private_data import (
     Partition,
     UnitBlocks,
     Units,
+    refuse_copies,
 )
 
 if TYPE_CHECKING:
@@ -112,8 +113,7 @@ class InMemory:
         """Return all records."""
         return self._partition
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Partitions hold data and must not be pickled or copied.")
+    __reduce__ = refuse_copies
 
 
 def in_partitions(

@@ -15,6 +15,11 @@ import numpy as np
 from scipy.sparse import issparse
 
 
+def refuse_copies(self: object) -> NoReturn:
+    """Refuse to pickle or copy an object."""
+    raise TypeError(f"{type(self).__name__} holds secrets and must not be pickled or copied.")
+
+
 class Units(NamedTuple):
     """The records by unit; private, for the wall alone."""
 
@@ -22,6 +27,9 @@ class Units(NamedTuple):
     order: np.ndarray  # shape (records,): row numbers, those of one unit side by side
     # shape (units + 1,): where in ``order`` each unit starts, and where the last one ends
     starts: np.ndarray
+
+    def __repr__(self) -> str:
+        return "<Units>"
 
     @property
     def number(self) -> int:
@@ -58,9 +66,6 @@ class Units(NamedTuple):
         parts = np.split(chosen, 1 + np.flatnonzero(np.diff((ends - 1) // most)))
         return [part for part in parts if len(part)]
 
-    def __repr__(self) -> str:
-        return "<Units>"
-
 
 def units_of(codes: np.ndarray, name: str) -> Units:
     """Sort records by unit, whose codes are at least 0.
@@ -83,10 +88,10 @@ class Blocks(NamedTuple):
     dtype: np.dtype[Any]
 
     def __repr__(self) -> str:
-        return f"Blocks({self.dtype})"
+        return "<Blocks>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("Blocks hold private data and must not be pickled or copied.")
+        refuse_copies(self)
 
 
 class UnitBlocks(NamedTuple):
@@ -95,6 +100,12 @@ class UnitBlocks(NamedTuple):
     name: str  # the ``pm.Data`` that holds the codes
     codes: Blocks
     numbers: tuple[int, ...]  # of units in each partition
+
+    def __repr__(self) -> str:
+        return "<UnitBlocks>"
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copies(self)
 
     @property
     def number(self) -> int:
@@ -105,12 +116,6 @@ class UnitBlocks(NamedTuple):
     def records(self) -> int:
         """The number of records."""
         return self.codes.shape[0]
-
-    def __repr__(self) -> str:
-        return f"UnitBlocks({self.name!r})"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Blocks hold private data and must not be pickled or copied.")
 
 
 def record_shape(shape: tuple[int, ...], axis: int) -> tuple[int | None, ...]:
@@ -150,6 +155,12 @@ class Column(NamedTuple):
     axis: int  # of the records
     dtype: str  # of the graph's input
 
+    def __repr__(self) -> str:
+        return "<Column>"
+
+    def __reduce__(self) -> NoReturn:
+        refuse_copies(self)
+
     @property
     def rows(self) -> int:
         """The number of records."""
@@ -162,7 +173,9 @@ class Column(NamedTuple):
 
     def take(self, indices: np.ndarray) -> np.ndarray:
         """Gather records as a dense array of the graph's dtype."""
-        places = _as_slice(indices)
+        places: np.ndarray | slice = indices
+        if len(indices) and (np.diff(indices) == 1).all():  # arrays in any order read less so
+            places = slice(int(indices[0]), int(indices[-1]) + 1)
         if hasattr(self.values, "toarray"):
             rows = self.values[places].toarray()
         elif isinstance(places, slice):
@@ -171,12 +184,6 @@ class Column(NamedTuple):
             rows = np.take(self.values, places, axis=self.axis)
         # a copy: nothing outside can change the records
         return np.array(rows, self.dtype, order="C")
-
-    def __repr__(self) -> str:
-        return f"Column({self.spec})"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("A column holds private data and must not be pickled or copied.")
 
 
 Columns = Mapping[str, Column]  # by the name of the leaf
@@ -205,9 +212,7 @@ class PrivateData:
     def __repr__(self) -> str:
         return "<PrivateData>"
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Private data must not be pickled or copied.")
-
+    __reduce__ = refuse_copies
     __iter__ = None
 
 
@@ -231,13 +236,6 @@ class Partition(NamedTuple):
     def take(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Read some rows of every column."""
         return {name: column.take(rows) for name, column in self.columns.items()}
-
-
-def _as_slice(indices: np.ndarray) -> np.ndarray | slice:
-    """Write successive rows as a slice, of which arrays in any order in memory read no more."""
-    if len(indices) and (np.diff(indices) == 1).all():
-        return slice(int(indices[0]), int(indices[-1]) + 1)
-    return indices
 
 
 def open_private(data: PrivateData) -> Partition:

@@ -6,7 +6,7 @@ tested in the fit's own backend on records of several magnitudes; a contribution
 refused before any budget is spent.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,18 +43,12 @@ class FaultyContributionError(Exception):
 
 
 def probe(contribution: Contribution, spec: Mapping[str, ColumnSpec], context: Any) -> None:
-    """Check a contribution on artificial records.
+    """Check a contribution on artificial records, but for those that have no finite norm.
 
     Raises `FaultyContributionError` where a record's vector is longer than its norm, where a sum is
     not that of its records' vectors, or where a vector depends on the other records of its batch.
-    Records outside a likelihood's support have no finite norm and are left out.
     """
-    batch = probe_records(spec, np.random.default_rng(0))
-    batch = with_draws(contribution, batch, context, np.random.default_rng(0))
-    every = np.arange(ALIKE + MIXED)
-    norms = contribution.norms(contribution.prepare(batch, context), context)
-    if norms.shape != every.shape:
-        raise FaultyContributionError("it has not one norm for each record")
+    batch, norms = _made_up(contribution, spec, context)
     kept = np.flatnonzero(norms <= LARGEST_NORM)
     if not kept.size:
         return
@@ -85,18 +79,28 @@ def probe(contribution: Contribution, spec: Mapping[str, ColumnSpec], context: A
         raise FaultyContributionError("a weighted sum is not the sum of its records' vectors")
 
 
+def _made_up(
+    contribution: Contribution, spec: Mapping[str, ColumnSpec], context: Any
+) -> tuple[Batch, np.ndarray]:
+    """Return artificial records with their draws, and their norms."""
+    batch = probe_records(spec, np.random.default_rng(0))
+    batch = with_draws(contribution, batch, context, np.random.default_rng(0))
+    norms = contribution.norms(contribution.prepare(batch, context), context)
+    if norms.shape != (ALIKE + MIXED,):
+        raise FaultyContributionError("it has not one norm for each record")
+    return batch, norms
+
+
 def is_same_in_any_batch(
     contribution: Contribution, spec: Mapping[str, ColumnSpec], context: Any, *, of_units: bool
 ) -> bool:
     """Whether artificial records, or units, add the same vector in any batch, to the last bit."""
-    batch = probe_records(spec, np.random.default_rng(0))
-    batch = with_draws(contribution, batch, context, np.random.default_rng(0))
-    norms = contribution.norms(contribution.prepare(batch, context), context)
+    batch, norms = _made_up(contribution, spec, context)
     kept = np.flatnonzero(norms <= LARGEST_NORM)
     if not kept.size:
         return False
     at_once, vectors_in = (3, _units_in) if of_units else (1, _records_in)
-    every = np.arange(len(norms)) if of_units else kept
+    every = np.arange(ALIKE + MIXED) if of_units else kept
     many = np.concatenate([np.roll(every, k) for k in range(MANY // len(every))])
     many = many[: len(many) // at_once * at_once]
     in_many = vectors_in(contribution, take_rows(batch, spec, many), context)
@@ -143,12 +147,10 @@ def _within(vector: np.ndarray, length: float, times: float = 0) -> bool:
 
 def probe_records(spec: Mapping[str, ColumnSpec], rng: np.random.Generator) -> Batch:
     """Generate records of several magnitudes, some in the support of most likelihoods."""
-    return {name: made_up_column(column, _kinds(rng), rng) for name, column in spec.items()}
-
-
-def _kinds(rng: np.random.Generator) -> Iterator[int]:
-    yield from range(ALIKE)
-    yield from rng.integers(0, 20, MIXED).tolist()
+    return {
+        name: made_up_column(column, [*range(ALIKE), *rng.integers(0, 20, MIXED)], rng)
+        for name, column in spec.items()
+    }
 
 
 def made_up_column(spec: ColumnSpec, kinds: Iterable[int], rng: np.random.Generator) -> np.ndarray:

@@ -8,7 +8,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NoReturn
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from pymc_dp.privacy.clipping import BeyondBoundError
 from pymc_dp.privacy.contribution import Contribution, Contributions, FactoredContribution
 from pymc_dp.privacy.noise import MOST_UNITS, Grid, SecretRandom
 from pymc_dp.privacy.partitions import Ask, PartitionError, in_partitions, nothing, one_of_each
-from pymc_dp.privacy.private_data import PrivateData, open_private
+from pymc_dp.privacy.private_data import PrivateData, open_private, refuse_copies
 from pymc_dp.privacy.query import Noisy, Query
 
 
@@ -145,5 +144,4 @@ class PrivacyWall:
             raise ReleaseError(f"The graph failed with {type(error).__name__}.") from None
         return grid.rounded(total)
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("The privacy wall holds data and must not be pickled or copied.")
+    __reduce__ = refuse_copies

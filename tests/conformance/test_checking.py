@@ -196,7 +196,7 @@ def test_points_that_hold_data_are_rejected(results, monkeypatch):
 
 def test_summing_a_persons_records_is_rejected(results, monkeypatch):
     """The planted fault: a person's vector is the sum of its records', and nothing is clipped."""
-    monkeypatch.setattr(clipping, "_clip_weights", lambda norms, bound: np.ones_like(norms))
+    monkeypatch.setattr(clipping, "clip_factors", lambda norms, bound: np.ones_like(norms))
     asked = Asked("histogram", "logistic", results["logistic"])
     assert checks.check_sensitivity(asked.record(DATA, unit="person_id"), asked.name, True) < 1
     monkeypatch.setattr(release, "averaged_by_unit", lambda contribution: contribution)

@@ -96,8 +96,8 @@ def test_the_number_of_records_in_a_result_is_rejected(model, monkeypatch):
 
 
 def test_clipping_at_twice_the_bound_is_rejected(found, monkeypatch):
-    weights = clipping._clip_weights
-    monkeypatch.setattr(clipping, "_clip_weights", lambda norms, bound: weights(norms, 2 * bound))
+    weights = clipping.clip_factors
+    monkeypatch.setattr(clipping, "clip_factors", lambda norms, bound: weights(norms, 2 * bound))
     with pytest.raises(AssertionError):
         checks.check_sensitivity(found, NAME)
 

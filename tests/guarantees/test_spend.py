@@ -43,7 +43,7 @@ class Spy:
     def __init__(self, patch):
         self.drawn, self.bounds, self.noise = [], [], []
         sizes = {kind: kind.sizes for kind in (Full, Poisson)}
-        weigh, gaussian = pymc_dp.privacy.clipping._clip_weights, SecretRandom.rounded_gaussian
+        weigh, gaussian = pymc_dp.privacy.clipping.clip_factors, SecretRandom.rounded_gaussian
 
         def spy_sizes(sampler, rng, numbers):
             self.drawn.append(sampler)
@@ -59,7 +59,7 @@ class Spy:
 
         for kind in sizes:
             patch.setattr(kind, "sizes", spy_sizes)
-        patch.setattr(pymc_dp.privacy.clipping, "_clip_weights", spy_weigh)
+        patch.setattr(pymc_dp.privacy.clipping, "clip_factors", spy_weigh)
         patch.setattr(SecretRandom, "rounded_gaussian", spy_gaussian)
 
     def spent(self, **terms):
@@ -269,7 +269,7 @@ def calls_of(*names):
         # in memory, and in a task of a chunk
         (["clipped_sum"], {"privacy/partitions.py", "privacy/chunks.py"}),
         (["clipped_sums"], {"privacy/clipping.py", "privacy/wall.py"}),
-        (["SumsByRecord", "SumsByUnit", "cut", "_clip_weights"], {"privacy/clipping.py"}),
+        (["SumsByRecord", "SumsByUnit", "cut"], {"privacy/clipping.py"}),
         (["urandom", "ChaCha"], {"privacy/noise.py"}),
         (["deterministic_noise"], set()),
     ],

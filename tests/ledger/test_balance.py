@@ -4,28 +4,13 @@ import itertools
 import math
 import pickle
 import re
-from bisect import bisect_left
 
-import numpy as np
 import pytest
 
-import pymc_dp
-from pymc_dp import Ledger
 from pymc_dp.ledger.filters import FILTERS, best_order
-from tests import zoo
 from tests.ledger.test_ledger import DELTA, FULL, plan_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
-
-
-@pytest.fixture
-def new(tmp_path):
-    paths = (tmp_path / f"{i}.ledger" for i in itertools.count())
-
-    def make(**terms):
-        return Ledger(next(paths), **{"epsilon": 2.0, "delta": DELTA, "dataset": "survey"} | terms)
-
-    return make
 
 
 @pytest.mark.parametrize("filter", FILTERS)
@@ -58,8 +43,9 @@ def calibrated(epsilon, delta, **terms):
 @pytest.mark.parametrize("filter", FILTERS)
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
 @pytest.mark.parametrize("epsilon", [0.2, 6.0])
-def test_a_fit_of_what_is_left_is_admitted(new, filter, neighbours, epsilon):
+def test_a_fit_of_what_is_left_is_admitted(new, path, filter, neighbours, epsilon):
     for noise in (None, 40.0, 9.0):
+        path.unlink(missing_ok=True)
         ledger = new(filter=filter, neighbours=neighbours, epsilon=epsilon, delta=2 * DELTA)
         if noise is not None and filter != "sum":
             try:
@@ -79,29 +65,6 @@ def test_an_epsilon_that_is_too_large_is_caught(new):
         ledger.reserve("last", calibrated(2.0, DELTA))
 
 
-@pytest.mark.parametrize("filter", ["rdp", "zcdp"])
-def test_a_fit_by_the_driver_may_have_what_is_left(new, filter):
-    model = zoo.coin(np.repeat([0, 1], [30, 70]))
-    ledger = new(filter=filter)
-    terms = {"delta": DELTA, "sampling": "full", "draws": 2, "progressbar": False}
-    for share in (0.5, 1.0):
-        epsilon = share * ledger.left.epsilon
-        pymc_dp.fit(3, model=model, method="vips", ledger=ledger, epsilon=epsilon, **terms)
-    assert ledger.left.epsilon < 0.05
-
-
-def test_sampled_batches_of_many_releases_need_little_more(new):
-    ledger = new(epsilon=1.0)
-    before = ledger.left.epsilon
-    most = 0.97 * before
-    noises = np.arange(3, 9, 0.02)
-    cheap_enough = bisect_left(
-        noises, True, key=lambda n: plan_of("poisson", 0.1, n, 200).epsilon() < most
-    )
-    ledger.reserve("dp_advi", plan_of("poisson", 0.1, noises[cheap_enough], 200))
-    assert ledger.left.epsilon < 0.2 * before
-
-
 @pytest.mark.parametrize("filter", FILTERS)
 def test_nothing_is_left_once_all_is_spent(new, filter):
     ledger = new(filter=filter)
@@ -115,31 +78,17 @@ def test_nothing_is_left_once_all_is_spent(new, filter):
     assert ledger.spent.epsilon <= 2.0
 
 
-def test_deltas_below_what_the_pld_accountant_takes_have_a_balance(new):
-    assert 0 < new(delta=1e-13).left.epsilon < 2.0
-
-
 def test_the_repr_says_where_it_is_and_what_is_left(new):
     ledger = new()
     ledger.reserve("dp_advi", FULL)
     text = repr(ledger)
     assert repr(str(ledger.path)) in text
-    assert "'survey': epsilon 2 at delta=1e-05 for all fits; owed: " in text
-    assert "(Rényi divergences of order 10.2 add up)" in text
     said = r"owed: ([\d.]+) for 1; one more may ask for up to ([\d.]+)"
     spent, left = re.search(said, text).groups()
     assert float(spent) == pytest.approx(ledger.spent.epsilon, rel=1e-3)
     assert float(left) == pytest.approx(ledger.left.epsilon, rel=1e-3)
     ledger.path.unlink()
     assert "unreadable" in repr(ledger)
-
-
-def test_the_report_says_what_is_left_in_epsilon_and_when_the_spent_one_holds(new):
-    ledger = new()
-    ledger.reserve("dp_advi", FULL)
-    text = ledger.report()
-    assert f"a fit of all records with epsilon {ledger.left.epsilon:.4g}" in text
-    assert "if no setting depended on an earlier result" in text
 
 
 @pytest.mark.parametrize("filter", ["rdp", "zcdp", "sum"])
@@ -162,6 +111,6 @@ def test_a_pickled_ledger_is_the_same_ledger(new):
 
 
 def test_orders_of_all_budgets_have_a_balance():
-    for epsilon, delta in itertools.product((0.05, 0.5, 5.0, 50.0), (1e-4, 1e-9)):
+    for epsilon, delta in itertools.product((0.05, 5.0, 50.0), (1e-4, 1e-13)):
         chosen = FILTERS["rdp"](epsilon, delta, best_order(epsilon, delta))
         assert 0 < chosen.affordable(chosen.limit) < epsilon

@@ -79,11 +79,6 @@ def test_no_bit_of_a_row_changes_a_balance(whole, balance_of):
     assert not list(other_balances(balance_of, whole, bits_of_rows(whole)))
 
 
-def test_no_bit_of_a_header_or_a_definition_changes_a_balance(whole, balance_of):
-    """Some of the bits, of all places in a byte; the slow test takes all."""
-    assert not list(other_balances(balance_of, whole, range(0, len(whole) * 8, 101)))
-
-
 @pytest.mark.slow
 def test_no_bit_of_the_file_changes_a_balance(whole, balance_of):
     assert not list(other_balances(balance_of, whole, range(len(whole) * 8)))
@@ -139,16 +134,3 @@ def test_rows_that_another_program_has_changed_are_refused(whole, path, change):
             db.execute(guard)
     with pytest.raises(ValueError, match="is damaged: its rows and their digest do not match"):
         Ledger(path)
-
-
-@pytest.mark.parametrize("read", [ledger_file.terms_of, ledger_file.fits_of])
-def test_all_rows_are_read_at_one_moment(new, path, read, monkeypatch):
-    """Else a fit that books meanwhile would look like damage."""
-    genuine, found = ledger_file._rows, []
-    monkeypatch.setattr(
-        ledger_file, "_rows", lambda db: found.append(db.in_transaction) or genuine(db)
-    )
-    new()
-    found.clear()
-    read(path)
-    assert found == [True]

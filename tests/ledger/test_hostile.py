@@ -1,12 +1,10 @@
 """A ledger under attack: hostile number contexts, links, damaged files, disks that fail."""
 
 import decimal
-import locale
 import multiprocessing
 import os
 import sqlite3
 import threading
-from contextlib import closing
 from fractions import Fraction
 from functools import partial
 
@@ -14,7 +12,6 @@ import numpy as np
 import pytest
 
 from pymc_dp import Ledger, ReleaseError
-from pymc_dp.ledger import file as ledger_entry
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.file import Exact, exact, fits_of
 from pymc_dp.ledger.filters import Cost, Price
@@ -29,8 +26,6 @@ FORK = multiprocessing.get_context("fork")
 
 CONTEXTS = [
     decimal.Context(prec=2),
-    decimal.Context(prec=1, rounding=decimal.ROUND_DOWN),
-    decimal.Context(prec=1, rounding=decimal.ROUND_UP, Emax=1, Emin=-1),
     decimal.Context(prec=2, traps=[decimal.Inexact, decimal.Rounded, decimal.FloatOperation]),
 ]
 
@@ -53,47 +48,18 @@ def test_the_callers_decimal_context_changes_no_sum(new, context):
     assert ledger.spent.amount == pytest.approx(1.9000019)
 
 
-def test_a_context_of_all_new_threads_changes_no_sum(new):
-    ledger, found = new(filter="sum"), []
-    kept = decimal.DefaultContext.prec
-    decimal.DefaultContext.prec = 1
-    try:
-        thread = threading.Thread(target=lambda: found.append(bookings_until_refused(ledger)))
-        thread.start()
-        thread.join()
-    finally:
-        decimal.DefaultContext.prec = kept
-    assert found == [19]
-
-
 def test_a_sum_in_the_callers_context_is_caught(new, monkeypatch):
     def in_context(costs):
         amounts, deltas = zip(*costs, strict=True)
         return Exact(sum(amounts), sum(deltas))
 
-    monkeypatch.setattr(ledger_entry, "exact", lambda x: decimal.Decimal(repr(float(x))))
+    monkeypatch.setattr(ledger_file, "exact", lambda x: decimal.Decimal(repr(float(x))))
     monkeypatch.setattr(ledger_file, "total", in_context)
     ledger = new(filter="sum", epsilon=20.0)
     with decimal.localcontext(decimal.Context(prec=2)):
         for _ in range(250):  # 9.9 + 0.09 is 10, and 10 + 0.09 is 10 again
             ledger.spend("a little", epsilon=0.09)
     assert ledger_file.fits_of(ledger.path)[-1].fit == 250
-
-
-def test_the_language_of_the_process_changes_no_sum(new):
-    kept = locale.setlocale(locale.LC_ALL)
-    for name in ("de_DE.UTF-8", "fr_FR.UTF-8", "C"):
-        try:
-            locale.setlocale(locale.LC_ALL, name)
-        except locale.Error:
-            continue
-        try:
-            ledger = new(filter="sum")
-            ledger.spend("half", epsilon=0.5)
-            assert ledger.left.amount == 1.5
-        finally:
-            locale.setlocale(locale.LC_ALL, kept)
-        ledger.path.unlink()
 
 
 def fits_in(limit, *costs):
@@ -183,49 +149,7 @@ def test_a_file_with_two_names_is_refused(new, path, tmp_path):
     assert [fit.booked for fit in fits_of(path)] == [1]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE terms SET epsilon = 100",
-        "DELETE FROM terms",
-        "INSERT INTO terms SELECT * FROM terms",
-    ],
-)
-def test_the_file_itself_refuses_other_terms(new, change):
-    with closing(sqlite3.connect(new().path)) as db:
-        with pytest.raises(sqlite3.IntegrityError, match="a ledger keeps its terms"):
-            db.execute(change)
-
-
 # --- damaged files, and disks that fail ---
-
-
-@pytest.mark.parametrize("damage", ["cut", "zeros", "noise"])
-def test_a_damaged_file_never_has_more_left(new, path, damage):
-    ledger = new(filter="sum", epsilon=1e6)
-    with ledger_file.changing(path) as (db, _):
-        rows = [(i, "a fit of some length " * 20) for i in range(200)]
-        db.executemany("INSERT INTO fits VALUES (?, ?, 0.5, 0, 0)", rows)
-        db.executemany("INSERT INTO releases VALUES (?, 0.0, 1, 0)", [(i,) for i, _ in rows])
-    whole, left = path.read_bytes(), ledger.left.amount
-    page = 4096
-    assert len(whole) > 20 * page
-    rng = np.random.default_rng(0)
-    refused = 0
-    for start in range(page, len(whole), 3 * page):
-        damaged = {
-            "cut": whole[:start],
-            "zeros": whole[:start] + bytes(page) + whole[start + page :],
-            "noise": whole[:start] + rng.bytes(page) + whole[start + page :],
-        }[damage]
-        path.write_bytes(damaged)
-        try:
-            assert Ledger(path).left.amount <= left
-        except (ValueError, sqlite3.Error):
-            refused += 1
-        with pytest.raises((ValueError, ReleaseError)):
-            Ledger(path).spend("more", epsilon=left + 0.25)
-    assert refused > 0.9 * len(range(page, len(whole), 3 * page))
 
 
 def test_an_empty_file_is_refused_and_not_taken_for_a_new_ledger(path, monkeypatch):
@@ -241,15 +165,9 @@ def test_who_finds_a_ledger_half_created_waits_for_it(new, path):
     found = []
     thread = threading.Thread(target=lambda: found.append(new()))
     thread.start()
-    ledger_file.create(path, ledger_terms(path))
+    ledger_file.create(path, ledger_file.new_terms(TERMS, path))
     thread.join()
     assert found[0].terms.dataset == "survey"
-
-
-def ledger_terms(path):
-    from pymc_dp.ledger.file import new_terms
-
-    return new_terms(TERMS, path)
 
 
 def test_what_cannot_be_created_is_refused_in_a_sentence(tmp_path):
@@ -299,60 +217,3 @@ def test_a_booking_that_may_have_been_written_is_not_written_twice(new, monkeypa
     with pytest.raises(ReleaseError, match="booked in .* already"):
         book(ONE)
     assert fits_of(ledger.path)[0].booked == 1
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_folder_that_cannot_be_written_is_refused(new, tmp_path):
-    ledger = new()
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(ReleaseError, match="could not be set aside"):
-            ledger.reserve("dp_advi", FULL)
-        assert ledger.left.amount > 0  # it can be read
-    finally:
-        tmp_path.chmod(0o700)
-
-
-def test_an_interrupt_between_reservation_and_release_refunds_nothing(new, monkeypatch):
-    ledger = new()
-    book = ledger.reserve("dp_advi", FULL)
-    execute = ledger_file.locked
-
-    def interrupted(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ledger_file, "locked", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        book(ONE)
-    monkeypatch.setattr(ledger_file, "locked", execute)
-    [entry] = fits_of(ledger.path)
-    assert (entry.booked, entry.planned) == (0, 3)
-    assert entry.of_plan.rounded().amount > 0
-
-
-def test_many_processes_that_create_and_spend_never_overspend(path):
-    """Each opens the ledger by its terms, as a script does, and takes a tenth of it."""
-    terms = TERMS | {"filter": "sum", "epsilon": 1.0}
-    start, queue = FORK.Barrier(6), FORK.Queue()
-
-    def work():
-        start.wait()
-        got = 0
-        for _ in range(4):
-            try:
-                Ledger(path, **terms).spend("a tenth", epsilon=0.1)
-                got += 1
-            except ValueError as error:
-                if "Nothing was spent" not in str(error):
-                    queue.put(repr(error))
-                    return
-        queue.put(got)
-
-    workers = [FORK.Process(target=work) for _ in range(6)]
-    for worker in workers:
-        worker.start()
-    found = [queue.get(timeout=120) for _ in workers]
-    for worker in workers:
-        worker.join()
-    assert sum(found) == 10
-    assert Ledger(path).left.amount == 0.0

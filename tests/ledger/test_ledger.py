@@ -19,6 +19,7 @@ from scipy.stats import norm
 
 import pymc_dp
 from pymc_dp import Ledger, ReleaseError
+from pymc_dp.accounting.accountants import divergences
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.ledger.filters import FILTERS, Cost, ExternalMechanism, Price, best_order
@@ -67,11 +68,8 @@ def test_a_ledger_keeps_its_terms(new, path):
     ("name", "value"),
     [
         ("epsilon", 3.0),
-        ("delta", 1e-4),
         ("dataset", "other"),
-        ("neighbours", "replace_one"),
         ("unit", "person"),
-        ("filter", "sum"),
     ],
 )
 def test_other_terms_than_the_stored_ones_are_refused(new, path, name, value):
@@ -130,14 +128,6 @@ def test_a_limit_is_never_above_its_budget_however_small(epsilon):
     assert chosen.meaning(chosen.limit)[0] <= epsilon
 
 
-def test_a_renyi_filter_takes_the_order_that_is_best_for_gaussians():
-    limits = {}
-    for order in (4.0, best_order(1.0, DELTA), 60.0):
-        chosen = FILTERS["rdp"](1.0, DELTA, order)
-        limits[order] = chosen.limit.amount / chosen.cost(plan_of(noise=50.0)).amount
-    assert max(limits, key=limits.get) == best_order(1.0, DELTA)
-
-
 def test_costs_are_those_of_the_definitions():
     order = 18.0
     assert FILTERS["rdp"](1.0, DELTA, order).cost(FULL).amount == pytest.approx(3 * order / 128)
@@ -159,14 +149,6 @@ def test_what_no_proof_covers_is_refused(new, filter, plan, sentence):
     with pytest.raises(ValueError, match=sentence):
         ledger.reserve("dp_advi", plan)
     assert ledger.report().count("Fit") == 0
-
-
-def test_a_sum_is_that_of_the_numbers_as_written(new):
-    ledger = new(filter="sum", epsilon=100.0)
-    for _ in range(10):  # in binary, ten times 1e-6 is more than 1e-5
-        ledger.reserve("dp_advi", plan_of(delta=1e-6))
-    with pytest.raises(ValueError, match="and delta 1e-06"):
-        ledger.reserve("dp_advi", plan_of(delta=1e-6))
 
 
 # --- adaptive settings ---
@@ -193,14 +175,6 @@ def adaptive_delta(*branches):
     spent = mu * x + mu**2 / 2
     worst = np.max([delta_of_branch(plan, 1.0 - spent) for plan in branches], axis=0)
     return float((norm.pdf(x) * worst).sum() * (x[1] - x[0]))
-
-
-def test_plain_composition_would_allow_what_is_not_private():
-    for branch in BRANCHES:
-        together = plan_from((*FIRST.releases, *branch.releases), "add_remove", DELTA, "pld")
-        assert together.epsilon() == pytest.approx(1.0, rel=1e-3)
-        assert adaptive_delta(branch) == pytest.approx(DELTA, rel=1e-2)
-    assert adaptive_delta(*BRANCHES) > 1.6 * DELTA
 
 
 @pytest.mark.parametrize(
@@ -248,7 +222,9 @@ def test_a_fit_takes_its_plan_from_the_ledger(new, model):
     plan = plan_from_json(idata["privacy"].attrs["dp_event"])
     [entry] = fits_of(ledger.path)
     assert (entry.method, entry.planned, entry.booked) == ("dp_advi", 5, 5)
-    assert entry.of_plan.rounded().amount == pytest.approx(plan.renyi((ledger.terms.order,))[0])
+    assert entry.of_plan.rounded().amount == pytest.approx(
+        divergences(plan, (ledger.terms.order,))[0]
+    )
     assert ledger.left.amount == pytest.approx(
         ledger._filter.limit.amount - entry.of_plan.rounded().amount
     )
@@ -276,12 +252,6 @@ def test_a_fit_that_does_not_belong_is_refused(new, model, settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         fit(model, ledger, **settings)
     assert fits_of(ledger.path) == []
-
-
-def test_a_fit_for_another_unit_is_refused(new):
-    persons = plan_of("poisson", 0.1, 5.0, 10, unit="person_id")
-    with pytest.raises(ValueError, match="unit='person_id' is not that of the ledger, 'record'"):
-        new().reserve("dp_advi", persons)
 
 
 def test_units_are_compared_by_the_whole_name_of_their_column(new):
@@ -333,16 +303,9 @@ def test_the_report_says_what_was_spent_and_what_is_left(new, model):
     assert "5 of 5 releases booked" in text
     assert "once it is spent, the total is (2, 1e-05)" in text
     assert "do not publish it" not in text
-
-
-def test_the_report_says_that_a_count_can_depend_on_the_data(new, model):
-    ledger = new()
-    fit(model, ledger)
     fit(model, ledger, callbacks=[stop])
-    text = ledger.report()
-    assert "1 of 5 releases booked" in text
-    assert "Not all releases are booked of fit 2" in text
-    assert "because of the data, and is not covered by the guarantee" in text
+    assert "1 of 5 releases booked" in ledger.report()
+    assert "Not all releases are booked of fit 2" in ledger.report()
 
 
 def test_the_file_holds_neither_times_nor_data(new, model):
@@ -381,9 +344,12 @@ def stop(state, _, i):
         "UPDATE fits SET delta = 1",
         "INSERT OR REPLACE INTO fits VALUES (1, 'x', 0.0, 0.0, 1)",
         "INSERT OR REPLACE INTO releases SELECT fit, price, 3, 0 FROM releases",
+        "UPDATE terms SET epsilon = 100",
+        "DELETE FROM terms",
+        "INSERT INTO terms SELECT * FROM terms",
     ],
 )
-def test_the_file_itself_refuses_refunds(new, change):
+def test_the_file_itself_refuses_refunds_and_other_terms(new, change):
     ledger = new()
     ledger.reserve("dp_advi", FULL)(ONE)
     with closing(sqlite3.connect(ledger.path)) as db:
@@ -400,26 +366,6 @@ def test_the_file_itself_refuses_releases_of_a_fit_that_has_ended(new):
             db.execute("UPDATE releases SET booked = booked + 1")
 
 
-# tables of the versions before fits were paid release by release
-OLD = (
-    "CREATE TABLE terms (dataset TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL, "
-    "neighbours TEXT NOT NULL, unit TEXT NOT NULL, filter TEXT NOT NULL, "
-    "renyi_order REAL NOT NULL) STRICT",
-    "CREATE TABLE fits (id INTEGER PRIMARY KEY, method TEXT NOT NULL, planned INTEGER NOT NULL, "
-    "booked INTEGER NOT NULL, amount REAL NOT NULL, delta REAL NOT NULL) STRICT",
-    "INSERT INTO terms VALUES ('survey', 2.0, 1e-5, 'add_remove', 'record', 'rdp', 18.0)",
-    "INSERT INTO fits VALUES (1, 'dp_advi', 50, 50, 0.5, 0.0)",
-)
-
-
-def test_a_ledger_of_an_older_version_is_refused_and_not_misread(path):
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        for statement in OLD:
-            db.execute(statement)
-    with pytest.raises(ValueError, match="is not a ledger .it has other tables, or is of another"):
-        Ledger(path)
-
-
 def test_a_ledger_without_its_guards_is_refused(new, path):
     new()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -428,31 +374,7 @@ def test_a_ledger_without_its_guards_is_refused(new, path):
         Ledger(path)
 
 
-def test_a_fit_whose_releases_are_missing_is_not_taken_for_a_free_one(new, path):
-    ledger = new()
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("INSERT INTO fits VALUES (1, 'dp_advi', 0.0, 0.0, 0)")
-    with pytest.raises(sqlite3.DatabaseError, match="rows and their digest do not match"):
-        _ = ledger.left
-    with pytest.raises(ReleaseError, match="rows and their digest do not match"):
-        ledger.reserve("dp_advi", FULL)
-
-
 # --- numbers of NumPy ---
-
-
-def test_numpys_numbers_are_stored_as_numbers(new):
-    ledger = new(filter="sum", epsilon=np.float32(100.0), delta=np.float64(DELTA))
-    book = ledger.reserve("dp_advi", plan_of(count=np.int64(3), delta=np.float32(1e-6)))
-    for _ in range(3):
-        book()
-    with pytest.raises(ReleaseError, match="beyond its plan"):
-        book()
-    ledger.reserve("dp_advi", plan_of(delta=np.float32(1e-6)))  # the file can still be read
-    with closing(sqlite3.connect(ledger.path)) as db:
-        [types, _] = db.execute("SELECT typeof(amount), typeof(delta) FROM fits")
-        [releases, _] = db.execute("SELECT typeof(price), typeof(planned) FROM releases")
-    assert (types, releases) == (("real", "real"), ("real", "integer"))
 
 
 def test_single_precision_cannot_hide_a_cost_above_what_is_left(new):
@@ -468,39 +390,28 @@ FIT = {"id": 1, "method": "x", "amount": 0.1, "delta": 0.0, "ended": 0}
 RELEASE = {"fit": 1, "price": 0.1, "planned": 3, "booked": 0}
 
 
-def refused_row(ledger, column, value):
-    """Write a row with a bad value into the table that has the column."""
+@pytest.mark.parametrize("column", ["amount", "delta", "ended", "price", "planned", "booked"])
+@pytest.mark.parametrize("value", [-1, np.int64(3).tobytes(), None])
+def test_the_file_itself_refuses_what_is_no_number_of_at_least_zero(new, column, value):
     table, row = ("fits", FIT) if column in FIT else ("releases", RELEASE)
     values = tuple((row | {column: value}).values())
-    with closing(sqlite3.connect(ledger.path)) as db:
+    with closing(sqlite3.connect(new().path)) as db:
         with pytest.raises(sqlite3.IntegrityError, match=r"CHECK|cannot store|NOT NULL"):
             db.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(values))})", values)
-
-
-@pytest.mark.parametrize("column", ["amount", "delta", "price", "booked"])
-def test_the_file_itself_refuses_negative_numbers(new, column):
-    refused_row(new(), column, -1)
-
-
-@pytest.mark.parametrize("column", ["amount", "delta", "ended", "price", "planned", "booked"])
-@pytest.mark.parametrize("value", [np.int64(3).tobytes(), "many", None])
-def test_the_file_itself_refuses_what_is_no_number(new, column, value):
-    refused_row(new(), column, value)
 
 
 # --- releases are booked before they are handed out ---
 
 
-def wall_with(ledger, count):
+def wall_with(ledger, plan):
     data = PrivateData({"x": Column(np.ones((20, 2)), 0, "float64")})
-    plan = plan_of("poisson", 0.5, 40.0, count)
-    reserve = partial(ledger.reserve, "toy", plan)
-    return PrivacyWall(data, {"score": vectors(2)}, plan, reserve=reserve)
+    contributions = {release.name: vectors(2) for release in plan.releases}
+    return PrivacyWall(data, contributions, plan, reserve=partial(ledger.reserve, "toy", plan))
 
 
 def test_a_release_that_cannot_be_booked_is_not_made(new, monkeypatch):
     ledger = new()
-    wall = wall_with(ledger, 2)
+    wall = wall_with(ledger, plan_of("poisson", 0.5, 40.0, 2))
     wall.release(Query("score", None))
     ledger.path.rename(ledger.path.with_suffix(".moved"))
     monkeypatch.setattr(PrivacyWall, "_clipped_sum", None)  # no record is read
@@ -522,13 +433,7 @@ CHEAP_AND_DEAR = plan_from(
 
 def times_handed_out(ledger, name):
     """Fork a fit after its first release, and let both ask for the same one; count successes."""
-    data = PrivateData({"x": Column(np.ones((20, 2)), 0, "float64")})
-    wall = PrivacyWall(
-        data,
-        {"cheap": vectors(2), "dear": vectors(2)},
-        CHEAP_AND_DEAR,
-        reserve=partial(ledger.reserve, "toy", CHEAP_AND_DEAR),
-    )
+    wall = wall_with(ledger, CHEAP_AND_DEAR)
     wall.release(Query("cheap", None))
 
     def release():
@@ -563,18 +468,6 @@ def test_a_ledger_that_counts_releases_alone_is_caught(new, monkeypatch):
     assert times_handed_out(new(), "dear") == 2
 
 
-def test_who_was_overtaken_stays_refused(new):
-    ledger = new()
-    book = ledger.reserve("dp_advi", FULL)
-    child = multiprocessing.get_context("fork").Process(target=book, args=(ONE,))
-    child.start()
-    child.join()
-    for _ in range(3):
-        with pytest.raises(ReleaseError, match="by a process that was forked from this fit"):
-            book(ONE)
-    assert fits_of(ledger.path)[0].booked == 1
-
-
 def test_a_fit_goes_on_from_all_that_is_booked_and_nothing_else(new):
     ledger = new()
     book = ledger.reserve("dp_advi", FULL)
@@ -598,34 +491,29 @@ def test_a_fit_that_goes_on_has_the_terms_of_the_ledger(new):
 def test_what_the_wall_checks_is_checked_before_the_plan_is_set_aside(new):
     plan = plan_of("poisson", 0.5, 4.0, 2, unit="person")
     ledger = new(unit="person", epsilon=9.0)
-    data = PrivateData({"x": Column(np.ones((20, 2)), 0, "float64")})
     with pytest.raises(ValueError, match="The plan is for unit='person'"):
-        PrivacyWall(data, {"score": vectors(2)}, plan, reserve=partial(ledger.reserve, "toy", plan))
+        wall_with(ledger, plan)
     assert fits_of(ledger.path) == []
 
 
 # --- several processes ---
 
 
-def at_once(*calls):
-    """Let threads make calls at the same moment; return how many were not refused."""
-    start, admitted = threading.Barrier(len(calls)), []
+def race(ledger, plan):
+    """Let threads reserve at the same moment; return how many were not refused."""
+    start, admitted = threading.Barrier(6), []
 
-    def make(call):
+    def reserve():
         start.wait()
         with suppress(ValueError):
-            admitted.append(call())
+            admitted.append(ledger.reserve("racer", plan))
 
-    threads = [threading.Thread(target=make, args=(call,)) for call in calls]
+    threads = [threading.Thread(target=reserve) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     return len(admitted)
-
-
-def race(ledger, plan):
-    return at_once(*[partial(ledger.reserve, "racer", plan)] * 6)
 
 
 def test_a_reservation_is_atomic(new, slow_reader):
@@ -679,20 +567,14 @@ def test_the_price_of_pure_epsilon_bounds_the_divergence_of_randomised_response(
         ("rdp", {"rho": 10.0}, r"costs \d+ \(epsilon .* in Rényi .* Nothing was spent"),
         ("rdp", {"rho": -1.0}, "rho=-1.0 must be at least 0"),
         ("rdp", {"rho": math.nan}, "rho=nan must be"),
-        ("rdp", {"epsilon": math.inf}, "epsilon=inf must be at least 0 and finite"),
         ("rdp", {}, "Give rho= or epsilon="),
         ("rdp", {"rho": 0.1, "epsilon": 0.1}, "and not both"),
         ("rdp", {"rho": 0.1, "delta": 1e-6}, "0 where rho= is given"),
         ("rdp", {"epsilon": 0.1, "delta": 1e-6}, "filter='sum'"),
-        ("zcdp", {"epsilon": 0.1, "delta": 1e-6}, "filter='sum'"),
         ("sum", {"rho": 0.1}, "give epsilon= and delta="),
         ("sum", {"epsilon": 0.1, "delta": -1e-6}, "delta=-1e-06 must be at least 0"),
-        ("rdp", {"epsilon": 1e200}, "epsilon=1e.200 must be of a size from"),
         ("rdp", {"epsilon": "0.1"}, "epsilon='0.1' must be a number"),
-        ("rdp", {"rho": True}, "rho=True must be a number"),
-        ("rdp", {"what": "", "rho": 0.1}, "what='' must say in one line"),
         ("rdp", {"what": "a\nLeft: 9", "rho": 0.1}, "must say in one line"),
-        ("rdp", {"what": None, "rho": 0.1}, "what=None must say"),
     ],
 )
 def test_a_price_that_is_not_the_ledgers_spends_nothing(new, filter, price, sentence):

@@ -66,10 +66,6 @@ def test_a_prepared_fit_shows_no_data():
 FORMATS = ["csr", "csc", "coo", "dia", "bsr", "lil", "dok"]
 
 
-def regression():
-    return zoo.line(np.eye(4, 3), np.zeros(4))
-
-
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csr_matrix])
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_sparse_matrix_is_read(form, kind):
@@ -77,22 +73,6 @@ def test_every_sparse_matrix_is_read(form, kind):
     wall = wall_of({"x": Column(kind(x).asformat(form), 0, "float64")})
     dense = wall_of({"x": Column(x, 0, "float64")})
     np.testing.assert_array_equal(before_noise(wall).total, before_noise(dense).total)
-
-
-@pytest.mark.parametrize("form", ["csr", "coo"])
-def test_a_fit_takes_a_sparse_matrix(form):
-    x = sparse.csr_array(np.eye(50, 3)).asformat(form)
-    idata = pymc_dp.fit(
-        model=regression(),
-        data={"X": x, "y": np.zeros(50)},
-        epsilon=1,
-        delta=1e-5,
-        n=6,
-        draws=4,
-        progressbar=False,
-    )
-    # and one that compares outcomes
-    assert idata["privacy"].attrs["releases_made"] == 6
 
 
 class Unreadable:

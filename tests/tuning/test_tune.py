@@ -20,9 +20,8 @@ from scipy.stats import chisquare
 
 import pymc_dp
 from pymc_dp import Ledger, ReleaseError
-from pymc_dp.accounting import accountants as renyi
-from pymc_dp.accounting.accountants import ORDERS, epsilon_of_renyi
-from pymc_dp.accounting.plan import Release, ReleaseSpec, relative_noise, with_noise
+from pymc_dp.accounting.accountants import ORDERS, divergences, epsilon_of_renyi
+from pymc_dp.accounting.plan import Release, ReleaseSpec, relative_noise
 from pymc_dp.accounting.selection import ETA, Selection, draw_runs, halting
 from pymc_dp.calibration.budget import calibrate_selection
 from pymc_dp.contributions.checks import Range
@@ -63,16 +62,15 @@ OTHER = plan_of(score(60.0, 1.0, 150))  # costs more at low orders, less at high
 def test_the_price_of_one_setting_is_dp_accountings(plan, runs):
     from dp_accounting import dp_event, rdp
 
-    event = dp_event.RepeatAndSelectDpEvent(plan.accountant.event(plan), mean=runs, shape=ETA)
-    with renyi._without_log():
-        expected = rdp.RdpAccountant(ORDERS).compose(event)
+    event = dp_event.RepeatAndSelectDpEvent(plan.event, mean=runs, shape=ETA)
+    expected = rdp.RdpAccountant(ORDERS).compose(event)
     found = Selection((plan,), runs)
     np.testing.assert_allclose(found.renyi(), expected.rdp, rtol=1e-6)
     assert found.epsilon() == pytest.approx(expected.get_epsilon(DELTA), rel=1e-6)
 
 
 def test_the_price_is_that_of_the_worst_setting_at_every_order():
-    one, other = ONE.renyi(), OTHER.renyi()
+    one, other = divergences(ONE), divergences(OTHER)
     assert (one > other).any()
     assert (one < other).any()
     both = Selection((ONE, OTHER), 20.0)
@@ -120,9 +118,8 @@ def test_twenty_settings_at_epsilon_one_cost_what_the_accountant_says():
     found = calibrate_selection(settings, 20.0, 1.0)
     assert found.epsilon() <= 1.0
     for plan in found.plans[::5]:
-        event = dp_event.RepeatAndSelectDpEvent(plan.accountant.event(plan), mean=20.0, shape=ETA)
-        with renyi._without_log():
-            accountant = rdp.RdpAccountant(ORDERS).compose(event)
+        event = dp_event.RepeatAndSelectDpEvent(plan.event, mean=20.0, shape=ETA)
+        accountant = rdp.RdpAccountant(ORDERS).compose(event)
         assert 0.9 < accountant.get_epsilon(DELTA) <= 1.0
 
 
@@ -244,7 +241,7 @@ def test_the_score_takes_its_share_of_the_budget():
     for method in ("dp_advi", "vips"):
         fit = set_up(model, method, None, noise_multiplier=4.0, delta=DELTA)
         *rest, last = with_score(fit.records, fit.method, LIMITS).releases
-        *rest, last = with_noise((*rest, last), 4.0)
+        *rest, last = plan_of().granting((*rest, last), 4.0).releases
         cost = sum(r.count * (r.sampler.rate / r.noise_multiplier) ** 2 for r in rest)
         assert last.noise_multiplier**-2 / (cost + last.noise_multiplier**-2) == pytest.approx(0.2)
 

@@ -1,9 +1,7 @@
 """One more release of all records, which says how well a fit predicts them: `ppc` and `score`.
 
 First what such releases share: a fitted model is opened, split into its records again, and one
-noisy sum is made like a fit's. Then `ppc`, a histogram of observed outcomes beside those that the
-posterior predicts; then `score`, mean log predictive densities, by which models are compared. The
-budget of a release is set aside before it, and all bad input is refused before that.
+noisy sum is made like a fit's. Then `ppc`, then `score`.
 """
 
 import json
@@ -47,13 +45,11 @@ from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.results.build import Outcome, privacy_of, with_guarantee
 from pymc_dp.sampling.samplers import Full
 
-HISTOGRAM = "outcomes and replicates"
 # replicates of a data set, and draws that outcomes are ranked among
 REPLICATES, RANKED_AMONG = 8, 40
 FEWEST_DRAWS = 4
 RANKS = "ranks"
 MOST_BINS = 1000
-DENSITIES = "log predictive densities"
 DRAWS = 100  # draws behind a record's log predictive density
 COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can add to a score
 # what the square of a score adds, over that of the score: it says how records vary
@@ -110,9 +106,7 @@ def open_fitted(
 ) -> Fitted:
     """Split a model into its records again, and take draws of its posterior as points.
 
-    ``numbers`` are public, by what they are, for a comparison with the records. Raises ValueError
-    where the result is not private, although the budget asks for privacy, or is that of another
-    model. Warns where the budget protects something else than the fit did.
+    ``numbers`` are public, by what they are, for a comparison with the records.
     """
     privacy = privacy_of(idata).attrs
     if budget.noisy and not math.isfinite(privacy["epsilon"]):
@@ -183,9 +177,6 @@ def ask(
     clip_norm: float,
 ) -> tuple[Noisy, Outcome]:
     """Release one noisy sum of a size; all bad input is refused before any budget is spent.
-
-    ``compile_one`` compiles the contribution for a backend, and ``context`` is its own. Units of
-    several records add the means of their records' vectors.
 
     **Privacy.** One Gaussian release of all records by the wall, from the plan that the ledger sets
     aside. An interrupted one is paid for, unless the interrupt came before it was booked.
@@ -335,12 +326,11 @@ def ppc(
     replicates = min(REPLICATES, len(fitted.points) // 2)
     points = _replicates_first(fitted.points, replicates)
     points = points if statistic == RANKS else points[:replicates]
-    sort = sort_by_rank(number, replicates)
-    if statistic != RANKS:
-        sort = sort_by_edges(edges[1:-1].tolist())
+    by_rank = statistic == RANKS
+    sort = sort_by_rank(number, replicates) if by_rank else sort_by_edges(edges[1:-1].tolist())
     draws = len(points)
     noisy, outcome = ask(
-        HISTOGRAM,
+        "outcomes and replicates",
         fitted,
         budget,
         ledger,
@@ -427,24 +417,21 @@ def _describe_bins(noisy: Noisy, edges: np.ndarray, replicates: int, width: int)
 def _tails(
     difference: np.ndarray, expected: np.ndarray, spread: np.ndarray, sd: float, width: int
 ) -> np.ndarray:
-    """Two-sided tail of each difference, (bins,), among replicates with as much noise.
-
-    The variance of a replicated number is that of independent outcomes, times how much larger
-    variances between replicates are over all bins, less their noise. A bin whose own variance is
-    larger by two standard errors, or by less where that ratio is large, has its own. What exceeds
-    independent outcomes is known from few replicates: Welch and Satterthwaite's degrees of freedom
-    allow for it.
-    """
+    """Two-sided tail of each difference, (bins,), among replicates with as much noise."""
     replicates = len(spread)
     number = max(float(expected.sum()), 1.0)
     share = np.clip(expected / number, 0.5 / number, 1 - 0.5 / number)
     independent = number * share * (1 - share) / width
     noise = replicates * sd**2
     between = (spread**2).sum(axis=0) / (replicates - 1) - noise
+    # variances are those of independent outcomes, times how much larger those between replicates
+    # are over all bins
     pooled = independent * max(1.0, float(between.sum() / independent.sum()))
+    # a bin whose own variance is larger by two standard errors has its own
     error = (2 / (replicates - 1)) ** 0.5 * (pooled + noise)
     excess = np.maximum(pooled, between - 2 * error * independent / pooled) - independent
     variance = (independent + excess) * (1 + 1 / replicates) + sd**2
+    # Welch and Satterthwaite: what exceeds independent outcomes is known from few replicates
     freedom = (replicates - 1) * (variance / np.maximum(excess, 1e-3 * variance)) ** 2
     return np.asarray(2 * stats.t(freedom).sf(np.abs(difference) / variance**0.5))
 
@@ -551,7 +538,7 @@ def score(
     together = next(iter(fitted.values()))._replace(data=columns, public=tuple(public))
     records = {name: (each.records, [*each.data.spec]) for name, each in fitted.items()}
     noisy, outcome = ask(
-        DENSITIES,
+        "log predictive densities",
         together,
         budget,
         ledger,
@@ -605,14 +592,17 @@ def _scores(
     models: Mapping[str, tuple[Records, list[str]]], terms: Terms, backend: str
 ) -> RowContribution:
     """Contribute a record's density under the first model, differences to it, and a count."""
-    # a model comes with the names of its columns
+    # a model comes with the names of its columns, among those of the joined records
     each = [
-        _of_model(name, columns, predictive_density(records, terms.limits, backend))
+        (name, columns, predictive_density(records, terms.limits, backend))
         for name, (records, columns) in models.items()
     ]
 
     def prepare(batch: Batch, points: Sequence[np.ndarray]) -> np.ndarray:
-        densities = [density(batch, z) for density, z in zip(each, points, strict=True)]
+        densities = [
+            density({column: batch[f"{name}/{column}"] for column in columns}, z)
+            for (name, columns, density), z in zip(each, points, strict=True)
+        ]
         return np.stack(densities, axis=1)
 
     def rows(densities: np.ndarray, points: Sequence[np.ndarray]) -> np.ndarray:
@@ -624,13 +614,6 @@ def _scores(
         return np.concatenate([scores, SQUARE_SHARE * scores**2, count], axis=1)
 
     return RowContribution(2 * len(each) + 1, DRAWS * len(each), rows, prepare)
-
-
-def _of_model(
-    model: str, columns: list[str], density: Callable[[Batch, np.ndarray], np.ndarray]
-) -> Callable[[Batch, np.ndarray], np.ndarray]:
-    """Let a density read its own columns of the joined records."""
-    return lambda batch, z: density({name: batch[f"{model}/{name}"] for name in columns}, z)
 
 
 def _describe_scores(models: list[str], noisy: Noisy, terms: Terms) -> xr.Dataset:

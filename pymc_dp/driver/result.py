@@ -1,9 +1,6 @@
 """The result of a fit: tried before the first release, and built after the last.
 
-`rehearse_result` builds a result of two draws from public numbers, and refuses what no result can
-hold. `make_result` draws the posterior from released states, describes the path of the fit, and
-builds the tree. A posterior has the variables and coords of `Records.outputs`, which holds
-releasable ones alone.
+A posterior has the variables and coords of `Records.outputs`, which holds releasable ones alone.
 """
 
 import copy
@@ -25,7 +22,6 @@ from pymc_dp.model.split import named_dims
 from pymc_dp.results.build import Outcome, build_result
 
 MOST_NUMBERS = 2**29  # the most that a posterior holds: 4 GB in double precision
-DRAW_DIMS = ("chain", "draw")  # what every posterior calls the axes of its draws
 PATH_POINTS = 50  # how many points of a fit's path a result keeps
 
 
@@ -52,7 +48,7 @@ def rehearse_result(setup: Setup, draws: int) -> None:
 def _check_names(records: Records) -> None:
     """Refuse names that PyMC allows, and no group of a result can have."""
     outputs = records.outputs
-    for name in DRAW_DIMS:
+    for name in ("chain", "draw"):
         if name in outputs.graphs:
             raise ValueError(
                 f"The variable `{name}` has the name of an axis of posterior draws: give it "
@@ -90,11 +86,7 @@ def _labels(tree: xr.DataTree) -> list[Any]:
 
 
 def _is_plain(label: Any) -> bool:
-    """Whether files of any kind can hold a name or a label: most can, and writing takes time.
-
-    >>> _is_plain("a b"), _is_plain("."), _is_plain(("a", 1))
-    (True, False, False)
-    """
+    """Whether files of any kind can hold a name or a label: most can, and writing takes time."""
     return isinstance(label, str) and label.isprintable() and bool(label.strip("."))
 
 
@@ -105,20 +97,14 @@ def make_result(
     again = copy.deepcopy(rng)
     with undisturbed():
         try:
-            idata = _result(setup, states, outcome, draws, rng)
+            groups = released_groups(setup.records, setup.method, states, draws, rng)
         except Exception as error:
             setup = _without_failing(setup, states[-1], draws, copy.deepcopy(again), error)
-            idata = _result(setup, states, outcome, draws, again)
+            groups = released_groups(setup.records, setup.method, states, draws, again)
+        idata = build_result(setup.records, setup.method, states, outcome, groups)
         for doubt in doubts_in(idata["privacy"].attrs["doubts"]):
             warnings.warn(doubt.text, PosteriorWarning, stacklevel=3)
     return idata
-
-
-def _result(
-    setup: Setup, states: list[Any], outcome: Outcome, draws: int, rng: np.random.Generator
-) -> xr.DataTree:
-    groups = released_groups(setup.records, setup.method, states, draws, rng)
-    return build_result(setup.records, setup.method, states, outcome, groups)
 
 
 def _without_failing(
@@ -233,6 +219,5 @@ def _fit_stats(method: Method, states: list[Any], fit: xr.Dataset) -> xr.Dataset
     for name, (dims, value) in method.trace(states[0]).items():
         values = [trace[name][1] for trace in traces]
         variables[name] = (("release", *dims), np.reshape(values, (len(values), *np.shape(value))))
-    used = {dim for dims, _ in variables.values() for dim in dims}
-    shared = {dim: fit[dim] for dim in used if dim in fit.coords}
-    return xr.Dataset(variables, {"release": chosen, **shared})
+    used = {dim: fit[dim] for dims, _ in variables.values() for dim in dims if dim in fit.coords}
+    return xr.Dataset(variables, {"release": chosen, **used})

@@ -1,13 +1,9 @@
 """Predicted margins, contrasts and average treatment effects, by g-computation.
 
-`effect` averages a model's expected outcome with predictors set to given values, and compares the
-averages. Its phases: the settings are read; the average is taken over public rows, which is
-post-processing, or over the fitted records, which is one more release; draws of the margins are
-summarised.
-
-Over the fitted records outcomes are drawn, with predictors set, at points of the posterior. What is
-released is, for each setting, the average's projection on the linear functions of the latents: its
-mean over the posterior, and its slope along each direction.
+The average is taken over public rows, which is post-processing, or over the fitted records, which
+is one more release. There outcomes are drawn, with predictors set, at points of the posterior. What
+is released is, for each setting, the average's projection on the linear functions of the latents:
+its mean over the posterior, and its slope along each direction.
 """
 
 import math
@@ -40,7 +36,6 @@ from pymc_dp.tables.formula import changed_copy, is_bambi, pymc_model
 from pymc_dp.tables.given import refuse_bad_indices
 
 SMALLEST = 1e-9  # probabilities this near to 0 and 1 have finite odds
-NAME = "expected outcomes"
 # points of the posterior at which outcomes are drawn
 POINTS = 200
 FEWEST_POINTS = 20
@@ -222,16 +217,12 @@ def read_settings(settings: Mapping[Place, Sequence[Any]]) -> Mapping[str, Value
 
 
 def _values(place: Place, values: Sequence[Any]) -> list[Any]:
-    if not isinstance(place, str):
-        try:
-            name, column = place
-        except (TypeError, ValueError):
-            name, column = None, None
-        if not isinstance(name, str) or not isinstance(column, int | np.integer):
-            raise TypeError(
-                f"settings= has the key {place!r}: it must be the name of a predictor, or its name "
-                "and the number of a column, such as ('X', 2)."
-            )
+    pair = place if isinstance(place, tuple) and len(place) == 2 else (place, 0)
+    if not isinstance(pair[0], str) or not isinstance(pair[1], int | np.integer):
+        raise TypeError(
+            f"settings= has the key {place!r}: it must be the name of a predictor, or its name "
+            "and the number of a column, such as ('X', 2)."
+        )
     if isinstance(values, str) or np.ndim(values) != 1 or not len(values):
         raise ValueError(
             f"settings= must give `{_named(place)}` a list of values, such as [0, 1]; the first "
@@ -322,8 +313,8 @@ def _with_expected(
         if other in ancestors([expected]) and other.name not in given:
             raise ValueError(f"over= lacks `{other.name}`, which the expected outcome depends on.")
     with made:
-        pm.Deterministic(expected_name(name), expected)
-    return made, expected_name(name), isinstance(rv.owner.op, BernoulliRV)
+        new = pm.Deterministic(f"expected {name}", expected)
+    return made, str(new.name), isinstance(rv.owner.op, BernoulliRV)
 
 
 def _outcome(model: pm.Model, outcome: str | None) -> str:
@@ -344,11 +335,6 @@ def _of_any_length(rv: Any) -> Any:
     parameters = node.op.dist_params(node)
     make: Any = node.op.make_node
     return make(node.op.rng_param(node), None, *parameters).outputs[1]
-
-
-def expected_name(name: str) -> str:
-    """Name the expected value of an observed variable."""
-    return f"expected {name}"
 
 
 def _set(rows: Any, setting: Values) -> Any:
@@ -383,9 +369,8 @@ def record_margins(
 ) -> xr.DataTree:
     """Release the averages, and describe them with the noise in their intervals."""
     sizes = idata["posterior"].sizes
-    every = sizes["chain"] * sizes["draw"]
     numbers = {} if bounds is None else {"bounds=": bounds}
-    fitted = open_fitted(idata, model, data, budget, every, numbers)
+    fitted = open_fitted(idata, model, data, budget, sizes["chain"] * sizes["draw"], numbers)
     records, leaf = fitted.records, _leaf(fitted.records, outcome)
     is_binary = bool(records.outcomes and records.outcomes[0].is_binary)
     limits = _limits(bounds, is_binary)
@@ -396,7 +381,7 @@ def record_margins(
     size, points = nodes.basis.shape[1], len(nodes.points)
     values = [*settings.values()]
     noisy, made = ask(
-        NAME,
+        "expected outcomes",
         fitted,
         budget,
         ledger,
@@ -480,10 +465,9 @@ def _check_levels(model: pm.Model, settings: Mapping[str, Values], unit: str | N
 
 
 def nodes_of(every: np.ndarray) -> tuple[Nodes, np.ndarray]:
-    """Choose points, and functions of the latents that are orthonormal on them.
+    """Choose points, and linear functions of the latents that are orthonormal on them.
 
-    Return also these functions, but for the constant one, at as many draws as there are, (draws,
-    r). They are linear in the latents.
+    Return also these functions, but for the constant one, at all draws, (draws, r).
     """
     if len(every) < FEWEST_POINTS:
         raise ValueError(f"The result has fewer than {FEWEST_POINTS} draws: fit with more draws=.")
@@ -524,13 +508,11 @@ def margin_draws(
 
 
 def without_noise(slopes: np.ndarray, sd: float) -> np.ndarray:
-    """Shorten noisy slopes, (settings, r), so that their products hold no noise on average.
-
-    Noise adds ``r sd^2`` to each eigenvalue of the products; one standard deviation of that is
-    left, so that intervals are rather too wide.
-    """
+    """Shorten noisy slopes, (settings, r), so that their products hold no noise on average."""
     r = slopes.shape[1]
     values, axes = np.linalg.eigh(slopes @ slopes.T)
+    # noise adds r sd^2 to each eigenvalue: one standard deviation of that is left, so that
+    # intervals are rather too wide
     excess = max(r - (2 * r) ** 0.5, 0.0) * sd**2
     shares = np.sqrt(np.clip(1 - excess / np.maximum(values, 1e-300), 0.0, 1.0))
     return np.asarray((axes * shares) @ axes.T @ slopes)
@@ -549,16 +531,15 @@ def describe(
         odds = odds / (1 - odds)
         contrasts["odds_ratio"] = odds[1:] / odds[:1]
     labels = [*settings]
-    summaries = {"margin": (("setting", "statistic"), _summary(margins, prob))}
-    summaries |= {
-        name: (("contrast", "statistic"), _summary(values, prob))
-        for name, values in contrasts.items()
-        if len(others)
+    summaries = {
+        "margin": (("setting", "statistic"), _summary(margins, prob)),
+        "margin_draws": (("setting", "margin_draw"), margins),
     }
-    summaries["margin_draws"] = (("setting", "margin_draw"), margins)
     coords: dict[str, Any] = {"setting": labels, "statistic": ["mean", "sd", "lower", "upper"]}
     if len(others):
         coords["contrast"] = [f"{label} against {labels[0]}" for label in labels[1:]]
+        for name, values in contrasts.items():
+            summaries[name] = (("contrast", "statistic"), _summary(values, prob))
     return xr.Dataset(summaries, coords, {"prob": prob})
 
 

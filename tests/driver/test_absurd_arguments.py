@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.registry import METHODS
 from pymc_dp.privacy.wall import PrivacyWall
 from tests import zoo
 
@@ -82,23 +81,6 @@ def test_an_absurd_argument_is_refused_with_a_sentence(model, method, name, valu
     for kind, value in values.items():
         if (name, kind) != ("num_records", "billion"):  # there are such data
             refused(fit, name, value)
-
-
-@pytest.mark.parametrize("name", ["clip_norm", "sample_rate"])
-def test_a_schedule_of_absurd_numbers_is_refused(model, name):
-    def fit(value):
-        given = {"noise_multiplier": 2.0, "delta": 1e-5, name: lambda t: value}
-        pymc_dp.fit(model=model, progressbar=False, **given)
-
-    for value in (HUGE | NO_NUMBERS | EXTREME).values():
-        refused(fit, name, value)
-
-
-def test_every_number_among_the_options_is_tried():
-    for method, names in NUMBERS.items():
-        fields = METHODS[method].options.keywords()
-        numbers = {name for name, field in fields.items() if "float" in str(field.type)}
-        assert numbers - {"adaptive_clip"} <= {*names}
 
 
 @pytest.mark.parametrize("name", ["epsilon", "runs"])

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pymc as pm
 import pytest
-from scipy import sparse
 
 import pymc_dp
 from pymc_dp import PrivacyWarning
@@ -31,10 +30,6 @@ def by_hook(model, **settings):
 
 def by_name(model, **settings):
     return pymc_dp.fit(model=model, **settings)
-
-
-def dry(model, **settings):
-    return pymc_dp.plan(model, **settings)
 
 
 @pytest.fixture
@@ -104,18 +99,6 @@ def test_what_would_carry_data_is_refused(fit, keyword):
 def test_a_setting_out_of_range_is_refused(fit, settings, sentence):
     with pytest.raises((ValueError, TypeError), match=sentence):
         fit(regression(), **settings)
-
-
-@pytest.mark.parametrize("form", [np.array, sparse.csr_array])
-def test_data_that_fit_the_model_are_not(fit, form):
-    with pytest.raises(pytest.fail.Exception, match="budget was spent"):
-        fit(regression(), data={"X": form(X), "y": Y})
-
-
-@pytest.mark.parametrize(("settings", "sentence"), TERMS[:2])
-def test_a_dry_run_refuses_what_a_fit_refuses(settings, sentence):
-    with pytest.raises((ValueError, TypeError), match=sentence):
-        dry(regression(), **{**GOOD, **settings})
 
 
 def test_an_unknown_method_is_refused():

@@ -7,7 +7,6 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.driver.run import read_only
 from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.testing import deterministic_noise
 
@@ -159,18 +158,3 @@ def test_an_interrupted_search_hands_out_nothing(monkeypatch):
     settings = [{"clip_norm": 1.0}, {"clip_norm": 2.0}]
     with pytest.raises(KeyboardInterrupt, match="its budget is spent"):
         pymc_dp.tune(regression(), settings, epsilon=4, delta=1e-5, n=6, public=["scale"])
-
-
-def test_callbacks_may_come_from_a_generator():
-    seen = []
-    fit(regression(), callbacks=(seen.append for _ in range(0)))
-    fit(regression(), callbacks=(lambda *_: seen.append(1) for _ in range(2)))
-    assert len(seen) == 2 * RELEASES
-
-
-def test_a_copy_keeps_the_types_of_a_state():
-    value = {"a": (np.ones(2), [1.0, "b"])}
-    copy = read_only(value)
-    assert copy["a"][1] == [1.0, "b"]
-    assert copy["a"][0].base is value["a"][0]
-    assert not copy["a"][0].flags.writeable

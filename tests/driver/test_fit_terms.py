@@ -18,13 +18,6 @@ def test_a_term_is_a_keyword_of_fit_with_its_default(field):
     assert OF_FIT[field.name].annotation == field.type
 
 
-def test_a_misspelt_term_is_an_option_that_no_method_has():
-    with pytest.raises(TypeError, match="'epsilom' is an unknown keyword"):
-        set_up(None, "dp_advi", None, epsilom=1.0, delta=1e-5)
-    with pytest.raises(TypeError, match="epsilom"):
-        Budget(epsilom=1.0)
-
-
 def test_the_refusal_of_a_misspelt_keyword_lists_all_that_a_fit_takes():
     with pytest.raises(TypeError, match="'progresbar' is an unknown keyword") as refusal:
         set_up(None, "dp_advi", None, epsilon=1.0, delta=1e-5, progresbar=False)

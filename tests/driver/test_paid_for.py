@@ -17,9 +17,7 @@ import pytest
 from pytensor.raise_op import Assert
 
 import pymc_dp
-from pymc_dp.driver import fit as driver
-from pymc_dp.driver import result, run
-from pymc_dp.driver.fit import set_up
+from pymc_dp.driver import run
 from pymc_dp.errors import PosteriorWarning
 
 rng = np.random.default_rng(0)
@@ -80,11 +78,6 @@ def test_what_no_result_can_hold_is_refused_before_the_first_release(
         pymc_dp.fit(model=model_of(**described), public=public, **GOOD | {"draws": 1000})
 
 
-def test_a_dry_run_refuses_what_a_fit_refuses():
-    with pytest.raises(ValueError, match="name of an axis"):
-        pymc_dp.plan(model_of("chain"), epsilon=1, delta=1e-5)
-
-
 def test_a_search_refuses_what_a_fit_refuses(no_release):
     settings = [{"clip_norm": 1.0}, {"clip_norm": 2.0}]
     with pytest.raises(ValueError, match="name of an axis"):
@@ -117,28 +110,6 @@ def test_the_text_of_an_error_is_not_published():
     with pytest.warns(PosteriorWarning, match=r"cannot be computed \(AssertionError\)"):
         idata = pymc_dp.fit(model=model, public=["computed"], **GOOD | {"draws": 1000})
     assert f"{Y.max():.6f}" not in idata["privacy"].attrs["doubts"]
-
-
-def test_a_variable_that_fails_only_where_the_noise_is_added_is_left_out():
-    model = model_of(compute=lambda b: Assert("far")(b, pt.abs(b[0]) < 1.0))
-    terms = {"noise_multiplier": 4.0, "delta": 1e-5}
-    setup = set_up(model, "dp_advi", None, public=("computed",), **terms)
-    narrow, wide = (lambda *_, at=at: {"b": np.full((20, 2), at)} for at in (0.0, 2.0))
-    both = lambda *_: (wide(), narrow())  # noqa: E731
-    setup = setup._replace(method=setup.method._replace(posterior=narrow, noise_aware=both))
-    kept = result._without_failing(setup, None, 20, None, AssertionError())
-    assert list(kept.records.outputs.graphs) == ["b"]
-
-
-def test_where_every_variable_fails_the_reason_is_raised(monkeypatch):
-    def fails(*args):
-        raise np.linalg.LinAlgError("as before")
-
-    monkeypatch.setattr(result, "rehearse_result", lambda *args: None)
-    monkeypatch.setattr("pymc_dp.driver.result.at_draws", fails)
-    monkeypatch.setattr(driver, "rehearse_result", lambda *args: None)
-    with pytest.raises(np.linalg.LinAlgError, match="as before"):
-        pymc_dp.fit(model=model_of(), **GOOD)
 
 
 def mixture():

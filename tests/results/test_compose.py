@@ -4,11 +4,9 @@ import json
 import math
 
 import pytest
-import xarray as xr
 
 import pymc_dp
 from pymc_dp import compose
-from pymc_dp.results.build import plan_from_json
 from pymc_dp.testing import deterministic_noise
 from tests.checking.models import coin
 from tests.plans import plan_from, release_from
@@ -43,10 +41,6 @@ def relabelled(result, **attrs):
 def with_plan(result, **changes):
     told = json.loads(result["privacy"].attrs["dp_event"]) | changes
     return relabelled(result, dp_event=json.dumps(told))
-
-
-def test_one_result_costs_what_it_says(result):
-    assert compose([result], delta=DELTA).epsilon == result["privacy"].attrs["epsilon"]
 
 
 def test_results_cost_what_all_their_releases_cost(model, result):
@@ -94,11 +88,6 @@ def test_the_text_says_when_the_number_holds(result):
     assert "use a ledger" in text
 
 
-def test_results_of_different_accountants_are_joined_by_the_tightest(model, result):
-    other = fit(model, accountant="rdp")
-    assert compose([result, other], delta=DELTA).plan.accountant.name == "pld"
-
-
 def test_different_neighbours_are_refused(model, result):
     with pytest.raises(ValueError, match="Result 1 has neighbours='zero_out'"):
         compose([result, fit(model, neighbours="zero_out")], delta=DELTA)
@@ -122,29 +111,10 @@ def test_a_fit_in_test_mode_is_refused(model, result):
         compose([result, void], delta=DELTA)
 
 
-def test_an_epsilon_that_is_not_proved_is_refused(result):
-    doubtful = relabelled(result, guarantee="none proved: epsilon_if_exact holds if ...")
-    with pytest.raises(ValueError, match="'none proved"):
-        compose([doubtful], delta=DELTA)
-
-
 @pytest.mark.parametrize("epsilon", [math.nan, math.inf])
 def test_an_epsilon_that_is_not_finite_is_refused_whatever_the_words_say(result, epsilon):
     with pytest.raises(ValueError, match=rf"cannot be composed.* with epsilon={epsilon:g}"):
         compose([result, relabelled(result, epsilon=epsilon)], delta=DELTA)
-
-
-def test_a_tree_with_a_privacy_group_of_other_making_is_refused(result):
-    tree = xr.DataTree.from_dict({"privacy": xr.Dataset(attrs={"guarantee": "(epsilon, delta)"})})
-    with pytest.raises(ValueError, match="was not made by pymc_dp"):
-        compose([tree], delta=DELTA)
-
-
-def test_a_result_counts_the_same_after_its_file(result, tmp_path):
-    pymc_dp.save(result, str(tmp_path / "result.nc"))
-    with xr.open_datatree(tmp_path / "result.nc") as saved:
-        both = compose([result, saved.load()], delta=DELTA)
-    assert both == compose([result, result], delta=DELTA)
 
 
 def test_a_tuned_result_is_refused(model):
@@ -159,17 +129,3 @@ def test_what_is_not_a_list_of_results_is_refused(result):
     for wrong in (result, []):
         with pytest.raises(ValueError, match="Give a list of results"):
             compose(wrong, delta=DELTA)
-
-
-def test_a_plan_survives_its_json():
-    plan = plan_from(
-        (
-            release_from("score", "poisson", 0.1, 1.0, 5.0, 20),
-            release_from("moments", "full", 1.0, math.inf, 0.0, 1),
-        ),
-        "zero_out",
-        1e-6,
-        "rdp",
-        1000,
-    )
-    assert plan_from_json(plan.to_json()) == plan

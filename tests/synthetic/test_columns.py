@@ -149,12 +149,6 @@ def test_values_that_a_type_does_not_have_are_refused(name, values, reason):
     assert not any(str(x) in str(refused.value) for x in values if isinstance(x, float))
 
 
-def test_numbers_are_clipped_to_their_public_range():
-    seen = Column.number(0, 10).codes("x", [-5.0, 3.0, 99.0])
-    assert seen.tolist() == [0, 3, 10]
-    assert Column.waiting_time(24).codes("x", [3.0, 99.0]).tolist() == [3, 24]
-
-
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
@@ -171,11 +165,6 @@ def test_numbers_are_clipped_to_their_public_range():
 def test_descriptions_that_make_no_sense_are_refused(make, reason):
     with pytest.raises(ValueError, match=reason):
         make()
-
-
-def test_a_type_is_asked_for_by_name():
-    with pytest.raises(TypeError, match=r"describe it by pymc_dp\.Column"):
-        Columns({"age": (0, 100)})
 
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")

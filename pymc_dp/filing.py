@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import xarray as xr
 
@@ -460,13 +461,9 @@ def _accuracy(released: xr.DataTree) -> dict[str, dict[str, float]]:
         return {}
     noise = noise_sd_of(released)
     sd = released["posterior"].to_dataset()[[*noise.data_vars]].std(("chain", "draw"))
-    columns = {
-        "posterior_sd": by_label(sd),
-        "noise_sd": by_label(noise),
-        "noise_share": by_label(share_of(released, noise)),
-    }
-    labels = [*columns["posterior_sd"].index]
-    return {label: {name: column[label] for name, column in columns.items()} for label in labels}
+    columns = {"posterior_sd": sd, "noise_sd": noise, "noise_share": share_of(released, noise)}
+    table = pd.DataFrame({name: by_label(values) for name, values in columns.items()})
+    return {str(label): row.to_dict() for label, row in table.iterrows()}
 
 
 def _label(proved: Mapping[str, Any], ledger: Mapping[str, Any] | None) -> dict[str, str]:

@@ -84,16 +84,20 @@ class Terms(NamedTuple):
 
 
 def later_budget(
-    idata: xr.DataTree, *, neighbours: str | None, unit: str | None, **terms: Any
+    idata: xr.DataTree,
+    epsilon: float | None,
+    delta: float | None,
+    noise: float | None,
+    neighbours: str | None,
+    accountant: str,
+    number: int | None,
+    unit: str | None,
 ) -> Budget:
-    """Return the budget of a release of all records: what is None in these two is as in the fit."""
+    """Return the budget of a release of all records, with neighbours and unit as in the fit."""
     attrs = privacy_of(idata).attrs
-    return Budget(
-        neighbours=neighbours or attrs["neighbours"],
-        unit=attrs.get("unit") if unit is None else unit,
-        sampling="full",
-        **terms,
-    )
+    neighbours = neighbours or attrs["neighbours"]
+    unit = attrs.get("unit") if unit is None else unit
+    return Budget(epsilon, delta, noise, neighbours, "full", accountant, number, unit)
 
 
 def open_fitted(
@@ -311,13 +315,7 @@ def ppc(
     array([300., 700.])
     """
     budget = later_budget(
-        idata,
-        epsilon=epsilon,
-        delta=delta,
-        noise_multiplier=noise_multiplier,
-        neighbours=neighbours,
-        accountant=accountant,
-        unit=unit,
+        idata, epsilon, delta, noise_multiplier, neighbours, accountant, None, unit
     )
     edges = _edges(statistic, bins)
     number = len(edges) - 1
@@ -519,15 +517,9 @@ def score(
     True
     """
     fits = _fits(idata, model, data)
+    first, _ = next(iter(fits.values()))
     budget = later_budget(
-        next(iter(fits.values()))[0],
-        epsilon=epsilon,
-        delta=delta,
-        noise_multiplier=noise_multiplier,
-        neighbours=neighbours,
-        accountant=accountant,
-        num_records=num_records,
-        unit=unit,
+        first, epsilon, delta, noise_multiplier, neighbours, accountant, num_records, unit
     )
     if not 0 < largest_difference < math.inf:
         raise ValueError(f"largest_difference={largest_difference!r} must be above 0 and finite.")

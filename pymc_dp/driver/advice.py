@@ -131,7 +131,8 @@ def _atoms(rv: AnyVariable) -> list[float]:
 def _without_score(records: Records, name: str, leaf: str, atoms: list[float]) -> list[float]:
     """Return the atoms at which the density is a number, and its gradient is none."""
     graph, latents = records.single, list(records.latents.values())
-    term: Tensor = graph.terms[records.term_names.index(name)].sum()
+    own: Any = graph.terms[records.term_names.index(name)]
+    term: Tensor = own.sum()
     slopes: list[AnyVariable] = pt.grad(term, latents, disconnected_inputs="ignore")
     compute = rewritten([*graph.inputs.values(), *latents], [term, *slopes])
     return [x for x in atoms if _is_without_score(records, compute, leaf, x)]
@@ -207,8 +208,8 @@ def _kind(node: Node) -> str:
     while isinstance(number.owner_op, DimShuffle):
         number = number.owner.inputs[0]
     # an array of numbers may be data, which are not read
-    single = isinstance(number, Constant) and np.size(number.data) == 1
-    return "" if single and number.data.item() == 1 else "several trials"
+    single = isinstance(number, Constant) and np.size(number.data) == 1 and number.data.item()
+    return "" if single == 1 else "several trials"
 
 
 def withheld_in_words(declarable: Mapping[str, Collection[str]]) -> str:

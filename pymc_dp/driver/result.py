@@ -5,7 +5,6 @@ A posterior has the variables and coords of `Records.outputs`, which holds relea
 
 import copy
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -111,23 +110,18 @@ def _without_failing(
     setup: Setup, state: Any, draws: int, rng: np.random.Generator, error: Exception
 ) -> Setup:
     """Leave out the variables that fail at some draw, as a doubt; raise what that does not mend."""
-    records, method = setup.records, setup.method
+    records, outputs, method = setup.records, setup.records.outputs, setup.method
     latents, _ = latent_draws(method, state, draws, rng)
-    graphs = records.outputs.graphs
-
-    def keeping(names: Iterable[str]) -> Records:
-        kept = {name: graphs[name] for name in names}
-        return records._replace(outputs=records.outputs._replace(graphs=kept))
-
-    def fails(name: str) -> bool:
+    kept = {}
+    for name, graph in outputs.graphs.items():
         try:
-            transform_draws(keeping([name]), latents)
+            alone = outputs._replace(graphs={name: graph})
+            transform_draws(records._replace(outputs=alone), latents)
+            kept[name] = graph
         except Exception:
-            return True
-        return False
-
-    failing = [name for name in graphs if fails(name)]
-    if not failing or len(failing) == len(graphs):
+            continue
+    failing = [name for name in outputs.graphs if name not in kept]
+    if not failing or not kept:
         raise error
     text = (
         f"The result lacks {', '.join(f'`{name}`' for name in failing)}: at some draws of the "
@@ -135,7 +129,7 @@ def _without_failing(
     )
     lacking = Doubt(Kind.INCOMPLETE, tuple(failing), text)
     return setup._replace(
-        records=keeping(name for name in graphs if name not in failing),
+        records=records._replace(outputs=outputs._replace(graphs=kept)),
         method=method._replace(doubts=lambda state: (*method.doubts(state), lacking)),
     )
 

@@ -14,7 +14,6 @@ second value.
 
 import hashlib
 import json
-import operator
 import os
 import sqlite3
 import warnings
@@ -82,7 +81,9 @@ def compile_method(setup: Setup, backend: str) -> Compiled:
     method = setup.method
     compiled = method.compile(backend)
     backend = compiled.runs_on or backend
-    for_backend = partial(_for_backend, setup, backend)
+    axes = {name: column.axis for name, column in setup.data.spec.items()}
+    # it is sent to workers, and may hold no data
+    for_backend = partial(_for_backend, method.compile, backend, axes)
     compiled = compiled._replace(
         contributions=for_backend(compiled.contributions),
         again=lambda: for_backend(method.compile(backend).contributions),
@@ -95,16 +96,20 @@ def compile_method(setup: Setup, backend: str) -> Compiled:
     return compiled._replace(is_exact=exact)
 
 
-def _for_backend(setup: Setup, backend: str, contributions: Contributions) -> Contributions:
+def _for_backend(
+    compile_parts: Callable[[str], Compiled],
+    backend: str,
+    axes: dict[str, int],
+    contributions: Contributions,
+) -> Contributions:
     """Pad batches where every size is compiled anew; take those that jump from Python."""
-    axes = {name: column.axis for name, column in setup.data.spec.items()}
     adapted = {
         name: padded(c, axes) if backend == "jax" and isinstance(c, Contribution) else c
         for name, c in contributions.items()
     }
     jumping = [name for name, c in contributions.items() if getattr(c, "jumps", False)]
     if jumping and backend != "python":
-        in_python = setup.method.compile("python").contributions
+        in_python = compile_parts("python").contributions
         adapted |= {name: in_python[name] for name in jumping}
     return adapted
 
@@ -179,21 +184,14 @@ class Checkpoint:
     def __init__(
         self, path: str | os.PathLike[str], setup: Setup, seed: int | None, ledger: Ledger | None
     ) -> None:
-        try:
-            seed = None if seed is None else operator.index(seed)
-        except TypeError:
-            raise TypeError(
-                "random_seed must be a whole number or None where checkpoint= is given, not an "
-                f"object of type {type(seed).__name__}: the same call must be recognised."
-            ) from None
         self.path = Path(path).resolve()
-        self._book: Callable[[Release], None] | None = None
+        self.book: Callable[[Release], None] | None = None  # books releases, in place of the wall
         about = {
             "version of pymc_dp": version("pymc-dp"),  # its updates follow from releases
             "model": fingerprint(setup.records),
             "plan": setup.plan.to_json(),
             "method": json.dumps([setup.name, setup.method.settings], default=str),
-            "random seed": json.dumps(seed),
+            "random seed": str(seed),
             "ledger": json.dumps(None if ledger is None else [str(ledger.path), *ledger.terms]),
             "noise": "secret" if TEST_SEED.get() is None else "test mode",
         }
@@ -231,10 +229,6 @@ class Checkpoint:
         with locked(self.path, "rwc") as db:
             self._note(db, booking=str(booking.fit))
         return booking
-
-    def books(self, booking: Booking) -> None:
-        """Let `keep` book releases, in place of the wall."""
-        self._book = booking
 
     def kept(self) -> list[tuple[str, Noisy]]:
         """Return the releases that were made, in their order, each with its name."""
@@ -276,8 +270,8 @@ class Checkpoint:
         try:
             with locked(self.path, "rwc") as db:
                 db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", row)
-                if self._book:
-                    self._book(release)
+                if self.book:
+                    self.book(release)
         except sqlite3.Error as error:
             raise UnbookedError(
                 f"The release could not be written to checkpoint={str(self.path)!r} ({error}), or "
@@ -384,7 +378,7 @@ def _account(
     """Set the plan aside, settled at the end; return what books releases if no checkpoint does."""
     if checkpoint is None:
         return ends.enter_context(ledger.reserve(setup.name, setup.plan))
-    checkpoint.books(ends.enter_context(checkpoint.reserve(ledger, setup)))
+    checkpoint.book = ends.enter_context(checkpoint.reserve(ledger, setup))
     return None
 
 

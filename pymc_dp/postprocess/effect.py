@@ -156,7 +156,7 @@ def effect(
     >>> 0.1 < result["difference"].sel(statistic="mean").item() < 0.3
     True
     """
-    chosen = read_settings(settings)
+    chosen = _read_settings(settings)
     if not 0 < prob < 1:
         raise ValueError(f"prob={prob!r} must be between 0 and 1.")
     privacy_of(idata)
@@ -171,17 +171,10 @@ def effect(
         if weights is not None or public:
             raise ValueError("weights= and public= are for public rows: give these as over=.")
         budget = later_budget(
-            idata,
-            epsilon=epsilon,
-            delta=delta,
-            noise_multiplier=noise_multiplier,
-            neighbours=neighbours,
-            accountant=accountant,
-            num_records=num_records,
-            unit=unit,
+            idata, epsilon, delta, noise_multiplier, neighbours, accountant, num_records, unit
         )
         model = model_in_use(model)
-        return record_margins(
+        return _record_margins(
             idata, model, chosen, outcome, bounds, prob, data, budget, ledger, backend
         )
     terms = (epsilon, delta, noise_multiplier, bounds, data, neighbours, num_records, unit, ledger)
@@ -191,13 +184,13 @@ def effect(
             "bounds=, data=, neighbours=, num_records=, unit= and ledger=."
         )
     own = (public,) if isinstance(public, str) else tuple(public)
-    margins, shares = public_margins(idata, model, chosen, over, weights, outcome, own)
+    margins, shares = _public_margins(idata, model, chosen, over, weights, outcome, own)
     result = describe(chosen, margins, prob, shares=shares)
     result.attrs |= {"over": "public rows", "epsilon_spent": 0.0}
     return xr.DataTree.from_dict({"effect": result})
 
 
-def read_settings(settings: Mapping[Place, Sequence[Any]]) -> Mapping[str, Values]:
+def _read_settings(settings: Mapping[Place, Sequence[Any]]) -> Mapping[str, Values]:
     """Read a caller's settings by label: the first values of all predictors, then the second."""
     if not isinstance(settings, Mapping) or not settings:
         raise TypeError(
@@ -239,7 +232,7 @@ def _named(place: Place) -> str:
     return place if isinstance(place, str) else f"{place[0]}[{place[1]}]"
 
 
-def public_margins(
+def _public_margins(
     idata: xr.DataTree,
     model: Any,
     settings: Mapping[str, Values],
@@ -355,7 +348,7 @@ def _set(rows: Any, setting: Values) -> Any:
     return changed
 
 
-def record_margins(
+def _record_margins(
     idata: xr.DataTree,
     model: pm.Model,
     settings: Mapping[str, Values],

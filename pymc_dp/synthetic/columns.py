@@ -164,10 +164,11 @@ class Columns:
             )
         results = fits if isinstance(fits, xr.DataTree) else [fits[name] for name in self._types]
         model = self._joint({name: column.made_up() for name, column in self._types.items()})
-        drawn = synthesize(results, model, n=n, m=m, random_seed=random_seed)["synthetic"]
+        drawn = synthesize(results, model, n=n, m=m, random_seed=random_seed)
+        sets = drawn["synthetic"].to_dataset()
         return [
             pd.DataFrame(
-                {name: x.labelled(drawn[name][k].to_numpy()) for name, x in self._types.items()}
+                {name: x.labelled(sets[name][k].to_numpy()) for name, x in self._types.items()}
             )
             for k in range(m)
         ]

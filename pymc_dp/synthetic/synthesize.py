@@ -311,19 +311,6 @@ def pool(
 
     **Privacy.** Post-processing.
 
-    References
-    ----------
-    T. E. Raghunathan, J. P. Reiter and D. B. Rubin (2003). Multiple imputation for statistical
-    disclosure limitation. *Journal of Official Statistics* 19, 1-16.
-
-    J. P. Reiter (2002). Satisfying disclosure restrictions with synthetic data sets. *Journal of
-    Official Statistics* 18, 531-543.
-
-    J. P. Reiter (2003). Inference for partially synthetic, public use microdata sets. *Survey
-    Methodology* 29, 181-188.
-
-    D. B. Rubin (1987). *Multiple Imputation for Nonresponse in Surveys*. Wiley.
-
     Examples
     --------
     >>> import pymc_dp

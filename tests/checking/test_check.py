@@ -96,17 +96,6 @@ def test_a_mean_that_still_moves_is_seen():
     assert "n=" in found.advice
 
 
-def test_clipping_that_is_not_centred_is_doubtful():
-    with pm.Model() as model:
-        p = pm.Beta("p", 1, 1)
-        y = pm.Data("y", np.repeat([0.0, 1.0], [300, 700]))
-        pm.Potential("density", y * pm.math.log(p) + (1 - y) * pm.math.log(1 - p))
-    idata = pymc_dp.fit(model=model, **TERMS, **QUIETLY)
-    found = pymc_dp.check(idata)["clipping"]
-    assert found.verdict == "look"
-    assert "without being centred" in found.finding
-
-
 def test_what_is_not_known_is_said_to_be():
     idata = pymc_dp.fit(model=coin(), method="dp_sgld", **TERMS, **QUIETLY)
     checks = pymc_dp.check(idata)

@@ -38,10 +38,6 @@ def listed():
     return set(re.findall(r"^   ([\w.]+)$", (DOCS / "api.md").read_text(), flags=re.MULTILINE))
 
 
-def test_there_are_pages():
-    assert len(PAGES) >= 8
-
-
 @pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
 @pytest.mark.parametrize("page", [p for p in PAGES if EXAMPLE.search(p.read_text())], ids=named)
 def test_its_code_runs_from_top_to_bottom(page, tmp_path, monkeypatch):

@@ -172,18 +172,13 @@ def masked():
     pm.Normal("y", mu[~CENSORED], 1.0, observed=REAL[~CENSORED])
 
 
-def rows_by_number():
-    mu = pm.Data("x", X) @ pm.Normal("b", shape=2)
-    pm.Normal("y", mu[np.flatnonzero(~CENSORED)], 1.0, observed=REAL[~CENSORED])
-
-
 def in_two_parts():
     a = pm.Normal("a")
     pm.Normal("y", a, 1.0, observed=REAL[~CENSORED])
     pm.Potential("censored", pm.logp(pm.Normal.dist(a), REAL[CENSORED]))
 
 
-@pytest.mark.parametrize("describe", [masked, rows_by_number, in_two_parts])
+@pytest.mark.parametrize("describe", [masked, in_two_parts])
 def test_masks_of_censored_rows_are_shown_how_to_keep_all_rows(describe):
     with pytest.raises(pymc_dp.NotSeparableError, match=r"pm\.Censored\(.*pm\.math\.switch"):
         explained(describe)

@@ -142,32 +142,6 @@ def test_a_failing_callback_ends_no_fit_where_warnings_are_errors():
     assert attrs["releases_made"] == attrs["releases"]
 
 
-class WithoutText(Exception):  # noqa: N818
-    def __str__(self):
-        raise ValueError("no text")
-
-
-class Odd:
-    """A callback that fails, also where it is asked for a name, or compared."""
-
-    def __call__(self, *args):
-        raise WithoutText
-
-    def __getattr__(self, name):
-        raise RuntimeError("no attributes")
-
-    def __eq__(self, other):
-        raise RuntimeError("no comparison")
-
-    __hash__ = None
-
-
-def test_a_callback_that_cannot_be_described_ends_no_fit():
-    with pytest.warns(RuntimeWarning, match="The callback Odd failed after release 0"):
-        idata = pymc_dp.fit(model=model_of(), callbacks=[Odd(), Odd()], **GOOD)
-    assert idata["privacy"].attrs["releases_made"] == idata["privacy"].attrs["releases"]
-
-
 class Gone(io.StringIO):
     """A terminal that is lost during the fit."""
 
@@ -186,18 +160,6 @@ def test_a_screen_that_is_gone_ends_no_fit(monkeypatch, closed):
     monkeypatch.setattr(sys, "stdout", screen)
     idata = pymc_dp.fit(model=model_of(), **GOOD | {"progressbar": True})
     assert idata["privacy"].attrs["releases_made"] == idata["privacy"].attrs["releases"]
-
-
-def test_warnings_are_shown_unless_they_are_ignored_and_filters_stay_as_they_are():
-    with warnings.catch_warnings(record=True) as shown:
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", "not this")
-        before = list(warnings.filters)
-        with run.undisturbed():
-            warnings.warn("this", stacklevel=1)
-            warnings.warn("not this", stacklevel=1)
-        assert list(warnings.filters) == before
-    assert [str(each.message) for each in shown] == ["this"]
 
 
 def test_an_update_that_nothing_protects_is_caught(monkeypatch):

@@ -160,14 +160,6 @@ def test_text_says_by_which_proof_and_what_is_left(idata, ledger, folder):
         assert part in text
 
 
-def test_the_text_without_a_path_is_that_of_the_result_alone(idata, folder):
-    text = pymc_dp.privacy_report(idata)
-    label, report, _ = filed(idata, folder, "a.txt").partition(text)
-    assert report
-    assert "- Left in the ledger: no ledger was given" in label
-    assert "Proofs:" not in text
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_nothing_that_was_added_to_the_tree_is_in_a_record(idata, folder, name):
     added = idata.copy(deep=True)

@@ -129,17 +129,6 @@ def test_effects_of_the_fitted_records_are_near_the_true_ones(count, unit):
     assert ("odds_ratio" in found["effect"]) is not count
 
 
-def test_the_average_over_a_part_of_the_records_is_that_of_the_part():
-    """The effect on the treated: these have larger x."""
-    data = columns()
-    part = {name: data[name][data["treated"] == 1] for name in ("treated", "x", "y")}
-    found = pymc_dp.effect(result(), model_of(data), SETTINGS, data=part, epsilon=math.inf)
-    exact = exact_margins(result(), part["x"]).mean(axis=1)
-    margins = found["effect"]["margin"].sel(statistic="mean")
-    np.testing.assert_allclose(margins, exact, atol=3e-3)
-    assert abs(exact - exact_margins(result(), data["x"]).mean(axis=1)).max() > 0.05
-
-
 def test_leaving_predictors_as_they_were_is_caught(monkeypatch):
     """The planted fault: the treatment of every record stays as it was."""
     assert difference(pymc_dp.effect(result(), model_of(columns()), SETTINGS, **TERMS))[0] > 0.05

@@ -74,13 +74,6 @@ def test_releases_that_were_not_made_count(model, result):
     assert compose([stopped], delta=DELTA).epsilon == compose([result], delta=DELTA).epsilon
 
 
-def test_epsilon_is_read_at_the_delta_that_is_asked_for(result):
-    deltas = [1e-3, 1e-5, 1e-8]
-    found = [compose([result], delta=delta).epsilon for delta in deltas]
-    assert found == sorted(found)
-    assert len(set(found)) == 3
-
-
 def test_the_text_says_when_the_number_holds(result):
     text = str(compose([result, result], delta=DELTA))
     assert "2 fits together" in text
@@ -96,11 +89,6 @@ def test_different_neighbours_are_refused(model, result):
 def test_different_units_are_refused(result):
     with pytest.raises(ValueError, match="Result 1 has unit='person_id' and result 0 has None"):
         compose([result, with_plan(result, unit="person_id")], delta=DELTA)
-
-
-def test_a_fit_without_noise_is_refused(model, result):
-    with pytest.raises(ValueError, match="Result 1 cannot be composed.*'none: no noise"):
-        compose([result, fit(model, noise_multiplier=0.0)], delta=DELTA)
 
 
 def test_a_fit_in_test_mode_is_refused(model, result):

@@ -1,7 +1,6 @@
 """`pymc_dp.save` writes the numbers of a fit as they are, and nothing that was put beside them."""
 
 import re
-import sys
 
 import numpy as np
 import pymc as pm
@@ -115,14 +114,6 @@ def test_what_is_no_result_is_not_loaded(tmp_path):
     xr.DataTree.from_dict({"posterior": xr.Dataset({"b": 1.0})}).to_netcdf(tmp_path / "a.nc")
     with pytest.raises(ValueError, match="was not made by pymc_dp"):
         pymc_dp.load(tmp_path / "a.nc")
-
-
-@pytest.mark.parametrize("use", [lambda idata, path: pymc_dp.save(idata, path), None])
-def test_zarr_that_is_not_installed_is_asked_for(idata, use, tmp_path, monkeypatch):
-    (tmp_path / "a.zarr").mkdir()
-    monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(ImportError, match=r"pip install 'zarr>=3'.* ends in \.nc"):
-        use(idata, tmp_path / "a.zarr") if use else pymc_dp.load(tmp_path / "a.zarr")
 
 
 def test_a_report_with_the_model_shows_numbers_that_a_result_does_not_hold():

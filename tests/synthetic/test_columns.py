@@ -104,14 +104,6 @@ def test_all_fits_together_keep_to_the_budget(fits):
     assert max(each) < 0.8
 
 
-def test_shares_go_by_latents_alone():
-    columns = Columns({x: TYPES[x] for x in ("job", "age", "voted")})
-    values = columns._values(frame())
-    models = {x: columns._conditional(x, values) for x in ("job", "age", "voted")}
-    # 2; an intercept, 2 of the zero-sum effects, an sd; an intercept, 2 slopes, 2 effects
-    assert module.shares(models) == {"job": 2 / 11, "age": 4 / 11, "voted": 5 / 11}
-
-
 def test_budgets_that_do_not_compose_are_refused(monkeypatch, tmp_path):
     """Planted fault: each fit takes the whole budget. The composition before the fits sees it."""
     ledger = Ledger(tmp_path / "budget.json", dataset="made up", epsilon=2, delta=1e-5)

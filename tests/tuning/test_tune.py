@@ -80,18 +80,6 @@ def test_the_price_is_that_of_the_worst_setting_at_every_order():
         assert both.epsilon() >= Selection((plan,), 20.0).epsilon()
 
 
-def test_the_price_does_not_depend_on_the_winner():
-    prices = {Selection((ONE, OTHER), 20.0, chosen).epsilon() for chosen in (0, 1)}
-    assert len(prices) == 1
-
-
-def test_a_ledgers_own_order_gets_its_divergence():
-    both = Selection((ONE, OTHER), 20.0)
-    assert both.renyi((18.0,))[0] == both.renyi()[ORDERS.index(18)]
-    low, here, high = both.renyi((18.0, 18.37, 19.0))
-    assert low <= here <= high
-
-
 @pytest.mark.parametrize("runs", [5.0, 20.0])
 def test_calibration_never_exceeds_the_target_and_comes_close(runs):
     batches = [ReleaseSpec("score", Poisson(0.1), 1.0, 200)]
@@ -266,17 +254,6 @@ def test_every_run_makes_its_whole_plan_with_the_score_last(model, monkeypatch):
         assert len(outcome.made) == fit.plan.total == len(states) - 1
         assert outcome.made[-1] == fit.plan.releases[-1]
         assert outcome.made[-1].name == NAME
-
-
-def test_a_method_with_few_draws_can_be_searched(model, ledger, monkeypatch):
-    search = Search(monkeypatch, 2)
-    idata = tune(model, [{"n": 8}, {"n": 10}], method="dp_sgld", ledger=ledger)
-    assert "Ledger of 'toy'" in pymc_dp.privacy_report(idata, ledger=ledger)
-    assert idata["privacy"].attrs["method"] == "dp_sgld"
-    for fit, states, _ in search.runs:
-        assert fit.method.most_draws < 30
-        asked = fit.method.query(states[-2], rng=np.random.default_rng(0))
-        assert asked.context.shape == (fit.method.most_draws, 2)
 
 
 @pytest.fixture(scope="module")

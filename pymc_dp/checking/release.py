@@ -66,23 +66,6 @@ class Fitted(NamedTuple):
     public: tuple[str, ...]  # what the fit declared public
 
 
-class Terms(NamedTuple):
-    """How densities become vectors, and sums become scores; public."""
-
-    limits: Range
-    largest_difference: float
-    number: int | None  # declared, of records
-
-    @property
-    def of_count(self) -> float:
-        """What a record adds to the count: nothing where the number is declared."""
-        return COUNT_SHARE if self.number is None else 0.0
-
-    def clip_norm(self, models: int) -> float:
-        """The longest vector: scores lie between -1 and 1, their squares between 0 and 1."""
-        return float((models * (1 + SQUARE_SHARE**2) + self.of_count**2) ** 0.5)
-
-
 def later_budget(
     idata: xr.DataTree,
     epsilon: float | None,
@@ -523,7 +506,7 @@ def score(
     )
     if not 0 < largest_difference < math.inf:
         raise ValueError(f"largest_difference={largest_difference!r} must be above 0 and finite.")
-    terms = Terms(check_range(score_range), largest_difference, num_records)
+    limits, of_count = check_range(score_range), COUNT_SHARE if num_records is None else 0.0
     fitted = _open(fits, data, budget)
     public = sorted({name for each in fitted.values() for name in each.public})
     columns = joined({name: each.data for name, each in fitted.items()})
@@ -535,17 +518,22 @@ def score(
         budget,
         ledger,
         backend,
-        compile_one=partial(_scores, records, terms),
+        compile_one=partial(_scores, records, limits, largest_difference, of_count),
         context=tuple(each.points for each in fitted.values()),
         size=2 * len(fitted) + 1,
-        clip_norm=terms.clip_norm(len(fitted)),
+        # scores lie between -1 and 1, their squares between 0 and 1
+        clip_norm=(len(fitted) * (1 + SQUARE_SHARE**2) + of_count**2) ** 0.5,
     )
     settings = {
-        "score_range": list(terms.limits),
+        "score_range": list(limits),
         "largest_difference": largest_difference,
         "draws": [len(each.points) for each in fitted.values()],
     }
-    groups = {"score": _describe_scores([*fitted], noisy, terms)}
+    counted = (noisy.value[-1], noisy.sd) if of_count else (float(num_records or 1), 0.0)
+    number, number_sd = (x / (of_count or 1.0) for x in counted)
+    scales = [limits.radius, *[largest_difference] * (len(fitted) - 1)]
+    scored = _describe_scores(noisy, number, number_sd, limits.centre, np.array(scales))
+    groups = {"score": scored.assign_coords(model=[*fitted])}
     return with_guarantee(groups, together.records, outcome, {"settings": settings})
 
 
@@ -581,12 +569,16 @@ def _open(fits: Fits, data: Mapping[str, Any] | None, budget: Budget) -> dict[st
 
 
 def _scores(
-    models: Mapping[str, tuple[Records, list[str]]], terms: Terms, backend: str
+    models: Mapping[str, tuple[Records, list[str]]],
+    limits: Range,
+    most: float,
+    of_count: float,
+    backend: str,
 ) -> RowContribution:
     """Contribute a record's density under the first model, differences to it, and a count."""
     # a model comes with the names of its columns, among those of the joined records
     each = [
-        (name, columns, predictive_density(records, terms.limits, backend))
+        (name, columns, predictive_density(records, limits, backend))
         for name, (records, columns) in models.items()
     ]
 
@@ -598,33 +590,31 @@ def _scores(
         return np.stack(densities, axis=1)
 
     def rows(densities: np.ndarray, points: Sequence[np.ndarray]) -> np.ndarray:
-        first = (densities[:, :1] - terms.limits.centre) / terms.limits.radius
-        most = terms.largest_difference
+        first = (densities[:, :1] - limits.centre) / limits.radius
         others = np.clip((densities[:, 1:] - densities[:, :1]) / most, -1.0, 1.0)
         scores = np.concatenate([first, others], axis=1)
-        count = np.full_like(first, terms.of_count)
+        count = np.full_like(first, of_count)
         return np.concatenate([scores, SQUARE_SHARE * scores**2, count], axis=1)
 
     return RowContribution(2 * len(each) + 1, DRAWS * len(each), rows, prepare)
 
 
-def _describe_scores(models: list[str], noisy: Noisy, terms: Terms) -> xr.Dataset:
+def _describe_scores(
+    noisy: Noisy, number: float, number_sd: float, centre: float, scales: np.ndarray
+) -> xr.Dataset:
     """Turn sums into means, with their noise's standard deviation to first order."""
-    of_count, sd = terms.of_count, noisy.sd
-    counted = (noisy.value[-1], sd) if of_count else (float(terms.number or 1), 0.0)
-    number, number_sd = (x / (of_count or 1.0) for x in counted)
+    sd = noisy.sd
     divisor = max(number, number_sd, 1.0)
     scores, squares = np.split(noisy.value[:-1] / divisor, 2)
     noise = np.hypot(sd, scores * number_sd) / divisor
     # a variance of records and one standard deviation of its noise, at most that of the range
     spread = (squares + sd / divisor) / SQUARE_SHARE - scores**2
     sampling = np.sqrt(np.clip(spread, 0.0, 1.0) / divisor)
-    scale = np.array([terms.limits.radius, *[terms.largest_difference] * (len(models) - 1)])
-    first, *others = np.stack([scores, noise, sampling], axis=1) * scale[:, None]
+    first, *others = np.stack([scores, noise, sampling], axis=1) * scales[:, None]
     difference, its_noise, its_sampling = np.stack([np.zeros(3), *others], axis=1)
     return xr.Dataset(
         {
-            "mean": ("model", terms.limits.centre + first[0] + difference),
+            "mean": ("model", centre + first[0] + difference),
             "mean_noise_sd": ("model", np.hypot(first[1], its_noise)),
             "mean_sampling_sd": ("model", first[2] + its_sampling),
             "difference": ("model", difference),
@@ -632,6 +622,5 @@ def _describe_scores(models: list[str], noisy: Noisy, terms: Terms) -> xr.Datase
             "difference_sampling_sd": ("model", its_sampling),
             "number": number,
             "number_noise_sd": number_sd,
-        },
-        {"model": models},
+        }
     )

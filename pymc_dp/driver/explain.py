@@ -337,6 +337,11 @@ def plan(
     # 0 without noise, also where the clip norm is infinite
     noise = first.noise_multiplier and first.noise_multiplier / first.sampler.rate
     largest = (setup.plan.num_records or float("nan")) / setup.method.size**0.5
+    taken: tuple[str, ...] = ()
+    if metadata is not None:
+        declared = metadata.declared(setup.records.trusted)
+        how = {True: f"declared in {metadata.source}", False: "trusted"}
+        taken = tuple(f"{line}: {how[str(line) in declared]}" for line in setup.records.trusted)
     return PlannedFit(
         plan=setup.plan,
         epsilon=setup.plan.epsilon(),
@@ -345,20 +350,13 @@ def plan(
         noise_to_signal=noise / largest,
         passes=passes(setup.plan.releases, in_chunks=setup.data.partitions > 1),
         numerics=numerics(compiled.is_exact),
-        taken=() if metadata is None else _taken(setup.records, metadata),
+        taken=taken,
     )
 
 
 def passes(releases: Iterable[Release | ReleaseSpec], *, in_chunks: bool) -> float:
     """Add up the shares of all records that releases read; of chunks, each reads all."""
     return sum(release.count * (1.0 if in_chunks else release.sampler.rate) for release in releases)
-
-
-def _taken(records: Records, metadata: PublicTable) -> tuple[str, ...]:
-    """Say of every line of numbers whether the file declares them, or they are taken on trust."""
-    declared = metadata.declared(records.trusted)
-    how = {True: f"declared in {metadata.source}", False: "trusted"}
-    return tuple(f"{line}: {how[str(line) in declared]}" for line in records.trusted)
 
 
 def epsilon(

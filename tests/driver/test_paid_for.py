@@ -142,21 +142,9 @@ def test_a_failing_callback_ends_no_fit_where_warnings_are_errors():
     assert attrs["releases_made"] == attrs["releases"]
 
 
-class Gone(io.StringIO):
-    """A terminal that is lost during the fit."""
-
-    def isatty(self):
-        return True
-
-    def write(self, text):
-        raise BrokenPipeError("the terminal is gone")
-
-
-@pytest.mark.parametrize("closed", [True, False])
-def test_a_screen_that_is_gone_ends_no_fit(monkeypatch, closed):
-    screen = Gone()
-    if closed:
-        screen.close()
+def test_a_screen_that_is_gone_ends_no_fit(monkeypatch):
+    screen = io.StringIO()
+    screen.close()
     monkeypatch.setattr(sys, "stdout", screen)
     idata = pymc_dp.fit(model=model_of(), **GOOD | {"progressbar": True})
     assert idata["privacy"].attrs["releases_made"] == idata["privacy"].attrs["releases"]

@@ -1,15 +1,11 @@
 """The run of every private method: compile, put the data behind a wall, ask, release, update.
 
-`compile_method` compiles what a method adds to each release, and tries it on made-up rows.
-`run_releases` puts the data behind a wall and makes the releases of the plan, one after the other.
-With a checkpoint they are kept in a file, and the same call goes on after a crash.
-
-A state is a function of the releases and of public draws. The file therefore holds the released
-vectors and the state of the public generator, and no state: the fit is computed again from them.
-It is an SQLite file, since a release must be written as a whole or not at all, and reading numbers
-from it runs no code. With a ledger, a release is booked between its computation and the moment when
-it is written. What is booked is never made again, so that no copy of the file gives a release a
-second value.
+With a checkpoint, releases are kept in a file, and the same call goes on after a crash. A state is
+a function of the releases and of public draws: the file holds the released vectors and the state of
+the public generator, and the fit is computed again from them. It is an SQLite file, since a release
+must be written as a whole or not at all, and reading numbers from it runs no code. With a ledger, a
+release is booked between its computation and the moment when it is written. What is booked is never
+made again, so that no copy of the file gives a release a second value.
 """
 
 import hashlib

@@ -578,8 +578,7 @@ def _filled(line: str, values: Mapping[str, Any]) -> str:
 def _scalar(value: Any, indent: str) -> str:
     """Write what every reader of YAML takes for text, or for the number that it is."""
     if isinstance(value, float):  # without a point, 1e-05 is text in YAML 1.1
-        digits, e, exponent = repr(value).partition("e")
-        return (digits if "." in digits else f"{digits}.0") + e + exponent
+        return np.format_float_positional(value, trim="0")
     rows = value.strip().split("\n") if isinstance(value, str) else []
     if len(rows) > 1 and all(row.isprintable() for row in rows):
         return "\n".join(["|", *(f"{indent}  {row}".rstrip() for row in rows)])

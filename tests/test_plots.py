@@ -67,19 +67,14 @@ def drawn(collection):
 
 
 @ALL
-@pytest.mark.parametrize("backend", ["none", "matplotlib"])
+@pytest.mark.parametrize("backend", ["none", "matplotlib", "plotly", "bokeh"])
 def test_a_picture_is_a_collection_of_all_its_visuals(pictures, name, backend):
+    if backend != "none":
+        pytest.importorskip(backend)
     collection = draw(pictures, name, backend=backend)
     assert isinstance(collection, PlotCollection)
     assert collection.backend == backend
     assert set(VISUALS[name]) <= drawn(collection)
-
-
-@pytest.mark.parametrize("backend", ["plotly", "bokeh"])
-@ALL
-def test_other_backends_draw_them_where_they_are_installed(pictures, name, backend):
-    pytest.importorskip(backend)
-    assert set(VISUALS[name]) <= drawn(draw(pictures, name, backend=backend))
 
 
 def test_shares_of_noise_can_be_left_out_and_restyled(pictures):

@@ -432,9 +432,8 @@ def _check_places(
                 f"it a pm.Data('{name}', ...); of a formula, average over public rows by over=."
             )
         lengths = [length for length in records.shapes[name] if length is not None]
-        if [column is not None and 0 <= column < length for length in lengths] != (
-            [] if column is None else [True]
-        ):
+        one_column = column is not None and len(lengths) == 1 and 0 <= column < lengths[0]
+        if not one_column and (lengths or column is not None):
             raise ValueError(
                 f"settings= names {place!r}, but a record's `{name}` has the shape {lengths}: name "
                 f"one column of a matrix, such as ('{name}', 0), and what is no matrix by its name."

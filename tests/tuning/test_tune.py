@@ -26,10 +26,7 @@ from pymc_dp.accounting.selection import ETA, Selection, draw_runs, halting
 from pymc_dp.calibration.budget import calibrate_selection
 from pymc_dp.contributions.checks import Range
 from pymc_dp.driver.fit import set_up
-from pymc_dp.driver.run import compile_method
 from pymc_dp.ledger.file import fits_of
-from pymc_dp.model import PrivateData
-from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.sampling.samplers import Full, Poisson
 from pymc_dp.tuning.tune import NAME, with_score
@@ -142,63 +139,18 @@ def regression(y):
     return zoo.odds(X, y)
 
 
-@pytest.fixture(scope="module")
-def scored():
-    """A fit of 60 records with its score, and its compiled parts."""
+def test_the_score_is_the_clipped_log_predictive_density():
     model = regression(np.random.default_rng(0).integers(0, 2, 60))
     fit = set_up(model, "dp_advi", 5, noise_multiplier=2.0, delta=DELTA, accountant="rdp")
     method = with_score(fit.records, fit.method, LIMITS)
-    fit = fit._replace(method=method, plan=fit.plan.granting(method.releases, 2.0))
-    return fit, compile_method(fit, "python")
-
-
-def score_of(scored, points, rows=slice(None), spoil=None):
-    fit, compiled = scored
-    columns = {k: c._replace(values=np.array(c.values)[rows]) for k, c in columns_of(fit).items()}
-    if spoil is not None:
-        columns["X"].values[0] = spoil
-    wall = PrivacyWall(PrivateData(columns), compiled.contributions, fit.plan)
-    score_alone = fit.plan.releases[-1]
-    wall._remaining.clear()
-    wall._remaining.append(score_alone)
-    points = np.asarray(points)
-
-    seen = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            type(wall.random),
-            "rounded_gaussian",
-            lambda s, sd, step, n: seen.append(sd) or np.zeros(n),
-        )
-        value = wall.release(Query(NAME, points)).value
-    return float(value[0]), seen[0]
-
-
-def test_the_score_is_the_clipped_log_predictive_density(scored):
+    contribution = method.compile("python").contributions[NAME]
+    batch = {name: np.array(column.values) for name, column in columns_of(fit).items()}
     points = np.random.default_rng(2).normal(scale=3, size=(30, 2))
-    value, sd = score_of(scored, points)
-    fit, _ = scored
-    X, y = columns_of(fit)["X"].values, columns_of(fit)["y"].values
-    eta = np.where(y[:, None] == 1, 1, -1) * (X @ points.T)
+    [found] = contribution.rows(contribution.prepare(batch, points), points).T
+    eta = np.where(batch["y"][:, None] == 1, 1, -1) * (batch["X"] @ points.T)
     density = np.log(np.mean(1 / (1 + np.exp(-eta)), axis=1))
-    clipped = np.clip(density, *LIMITS) + 1.5
-    assert value == pytest.approx(clipped.sum(), rel=1e-5)
-    assert sd == pytest.approx(1.5 * fit.plan.releases[-1].noise_multiplier)
-
-
-@pytest.mark.parametrize("spoil", [0.0, 1e200, np.nan, np.inf, -1e5, 3.0])
-def test_no_record_moves_the_score_further_than_its_sensitivity(scored, spoil):
-    points = np.full((30, 2), 40.0)
-    whole, _ = score_of(scored, points, spoil=spoil)
-    without, _ = score_of(scored, points, rows=slice(1, None))
-    assert abs(whole - without) <= LIMITS.radius
-
-
-def test_a_record_can_reach_the_sensitivity(scored):
-    points = np.full((30, 2), 40.0)
-    whole, _ = score_of(scored, points, spoil=1e5)
-    without, _ = score_of(scored, points, rows=slice(1, None))
-    assert abs(whole - without) >= 0.99 * LIMITS.radius
+    np.testing.assert_allclose(found, np.clip(density, *LIMITS) + 1.5, rtol=1e-5)
+    assert method.releases[-1].clip_norm == LIMITS.radius == 1.5
 
 
 # --- the search ---

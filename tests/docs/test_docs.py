@@ -25,9 +25,9 @@ def named(page):
     return str(page.relative_to(DOCS).with_suffix(""))
 
 
-def extension():
-    """The check that fails a build, without Sphinx."""
-    spec = importlib.util.spec_from_file_location("public_names", DOCS / "_ext/public_names.py")
+def extension(name):
+    """Load an extension of the documentation, without Sphinx."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / "_ext" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -66,12 +66,22 @@ def test_the_bibliography_holds_what_pages_cite_and_nothing_else():
 
 
 def test_every_public_name_is_documented():
-    assert extension().faults(pymc_dp, listed()) == []
+    assert extension("public_names").faults(pymc_dp, listed()) == []
 
 
 def test_the_check_finds_a_name_that_no_page_lists():
-    [fault] = extension().faults(pymc_dp, listed() - {"tune"})
+    [fault] = extension("public_names").faults(pymc_dp, listed() - {"tune"})
     assert fault.startswith("tune is public")
+
+
+tables = extension("method_tables")
+
+
+@pytest.mark.parametrize("path", tables.TABLES, ids=lambda path: path.name)
+def test_a_page_holds_the_table_of_the_registry(path):
+    text = path.read_text(encoding="utf-8")
+    assert tables.START in text
+    assert text == tables.filled(text, tables.TABLES[path]()), "run docs/_ext/method_tables.py"
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -38,11 +38,6 @@ def relabelled(result, **attrs):
     return copy
 
 
-def with_plan(result, **changes):
-    told = json.loads(result["privacy"].attrs["dp_event"]) | changes
-    return relabelled(result, dp_event=json.dumps(told))
-
-
 def test_results_cost_what_all_their_releases_cost(model, result):
     other = fit(model, n=40, noise_multiplier=7.0)
     by_hand = plan_from(
@@ -81,14 +76,12 @@ def test_the_text_says_when_the_number_holds(result):
     assert "use a ledger" in text
 
 
-def test_different_neighbours_are_refused(model, result):
-    with pytest.raises(ValueError, match="Result 1 has neighbours='zero_out'"):
-        compose([result, fit(model, neighbours="zero_out")], delta=DELTA)
-
-
-def test_different_units_are_refused(result):
-    with pytest.raises(ValueError, match="Result 1 has unit='person_id' and result 0 has None"):
-        compose([result, with_plan(result, unit="person_id")], delta=DELTA)
+@pytest.mark.parametrize(("term", "value"), [("neighbours", "zero_out"), ("unit", "person_id")])
+def test_different_neighbours_and_units_are_refused(result, term, value):
+    told = json.loads(result["privacy"].attrs["dp_event"]) | {term: value}
+    other = relabelled(result, dp_event=json.dumps(told))
+    with pytest.raises(ValueError, match=f"Result 1 has {term}='{value}' and result 0 has"):
+        compose([result, other], delta=DELTA)
 
 
 def test_a_fit_in_test_mode_is_refused(model, result):

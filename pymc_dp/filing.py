@@ -349,7 +349,6 @@ def _record_of(
         for name, value in privacy.attrs.items()
     }
     bounds = attack_bounds(privacy)
-    proofs = proofs_of(attrs)
     proved = {
         "guarantee": _guarantee(attrs, privacy),
         "fit": {k: v for k, v in attrs.items() if k not in {"released", "epsilon", "delta"}},
@@ -357,7 +356,7 @@ def _record_of(
         "numerics": NUMERICS[attrs["numerics"]],
         "trust": TRUST,
         "threat": THREAT,
-        "proofs": {**proofs, "in_words": _in_short(proofs)},
+        "proofs": proofs_of(attrs),
         "attack_success": bounds and {**bounds._asdict(), "in_words": str(bounds)},
         "accuracy": _accuracy(released),
     }
@@ -407,12 +406,17 @@ def attack_bounds(privacy: xr.Dataset) -> AttackBounds | None:
 
 def proofs_of(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return pages, versions and digests for the ``privacy`` attributes of a result."""
+    pages, of_fit, of_record = pages_of(attrs), attrs["pymc_dp_version"], version("pymc-dp")
+    lines = "\n".join(f"{name} {each}" for name, each in digests().items())
+    whole = hashlib.sha256(lines.encode()).hexdigest()[:16]
     return {
-        "pages": [f"docs/proofs/{page}.md" for page in pages_of(attrs)],
-        "version_of_fit": attrs["pymc_dp_version"],
-        "version_of_record": version("pymc-dp"),
+        "pages": [f"docs/proofs/{page}.md" for page in pages],
+        "version_of_fit": of_fit,
+        "version_of_record": of_record,
         "accountant": attrs["accountant_version"],
         "digests": digests(),
+        "in_words": f"{', '.join(pages)} (docs/proofs of pymc_dp {of_fit}); code digest {whole} of "
+        f"pymc_dp {of_record}, which wrote this record",
     }
 
 
@@ -442,17 +446,6 @@ def digest(source: str) -> str:
         if token.type not in UNREAD
     )
     return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:16]
-
-
-def _in_short(proofs: Mapping[str, Any]) -> str:
-    """Name the pages, and give one digest of all files in place of each file's."""
-    lines = "\n".join(f"{name} {each}" for name, each in proofs["digests"].items())
-    whole = hashlib.sha256(lines.encode()).hexdigest()[:16]
-    pages = ", ".join(Path(page).stem for page in proofs["pages"])
-    return (
-        f"{pages} (docs/proofs of pymc_dp {proofs['version_of_fit']}); code digest {whole} of "
-        f"pymc_dp {proofs['version_of_record']}, which wrote this record"
-    )
 
 
 def _accuracy(released: xr.DataTree) -> dict[str, dict[str, float]]:

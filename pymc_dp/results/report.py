@@ -182,22 +182,22 @@ def _trusted(
     shown = {str(line): f" ({', '.join(f'{x:g}' for x in n)})" for line, n in values.items() if n}
     declared = set() if metadata is None else metadata.declared(values)
     words = {line: line + shown.get(line, "") for line in trusted}
-    text = ""
-    if metadata is not None and not declared.isdisjoint(trusted):
-        lines = "; ".join(words[line] for line in trusted if line in declared)
-        text = f"Declared in {metadata.source}: {lines}. "
-    if not declared.issuperset(trusted):
-        text += (
-            "Trusted, because no check can see how these numbers came about: "
-            + "; ".join(words[line] for line in trusted if line not in declared)
-            + ". If one was computed from the data, the guarantee does not hold."
+    in_file = "; ".join(words[line] for line in trusted if line in declared)
+    others = "; ".join(words[line] for line in trusted if line not in declared)
+    parts = []
+    if metadata is not None and in_file:
+        parts.append(f"Declared in {metadata.source}: {in_file}.")
+    if others:
+        parts.append(
+            f"Trusted, because no check can see how these numbers came about: {others}. If one was "
+            "computed from the data, the guarantee does not hold."
         )
     if withheld:
-        text += (
-            f" Withheld, because they may reveal data: {', '.join(withheld)}. Compute them from "
-            "the draws, or fit with their names in public= if no number in them comes from data."
+        parts.append(
+            f"Withheld, because they may reveal data: {', '.join(withheld)}. Compute them from the "
+            "draws, or fit with their names in public= if no number in them comes from data."
         )
-    return text.strip()
+    return " ".join(parts)
 
 
 def added_names(idata: xr.DataTree) -> list[str]:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
+from operator import attrgetter
 from typing import Any
 
 import pymc as pm
@@ -17,22 +18,6 @@ PACKAGES = ("pymc-dp", "pymc", "pytensor", "arviz", "dp-accounting", "autodp")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print versions, the methods, or which method fits a model; return the exit status."""
-    parser = _parser()
-    given = parser.parse_args(argv)
-    if given.version:
-        return _say("\n".join(f"{name} {version(name)}" for name in PACKAGES))
-    if given.explain is None:
-        return _say(parser.format_help().rstrip())
-    if not given.explain:
-        return _say(_methods())
-    try:
-        return _say(str(explain(_find(given.explain))))
-    except (ValueError, TypeError, NotImplementedError) as reason:
-        sys.stderr.write(f"{reason}\n")
-        return 1
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pymc_dp", description="Differentially private inference for PyMC models."
     )
@@ -48,15 +33,21 @@ def _parser() -> argparse.ArgumentParser:
         help="say which methods fit a model, or a function that returns one; without a name, "
         "which methods there are",
     )
-    return parser
-
-
-def _say(text: str) -> int:
+    given = parser.parse_args(argv)
+    try:
+        text = parser.format_help().rstrip() if given.explain is None else _explain(given.explain)
+    except (ValueError, TypeError, NotImplementedError) as reason:
+        sys.stderr.write(f"{reason}\n")
+        return 1
+    if given.version:
+        text = "\n".join(f"{name} {version(name)}" for name in PACKAGES)
     sys.stdout.write(f"{text}\n")
     return 0
 
 
-def _methods() -> str:
+def _explain(address: str) -> str:
+    if address:
+        return str(explain(_find(address)))
     width = max(map(len, METHODS))
     rows = [f"{name:{width}}  {spec.fits}" for name, spec in METHODS.items()]
     more = "--explain MODULE:NAME says which of them fit a model, and why."
@@ -75,10 +66,10 @@ def _find(address: str) -> pm.Model:
             f"The module `{module}` does not import ({type(error).__name__}: {error}). Run this in "
             "the folder that holds it, and name it without .py."
         ) from error
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise ValueError(f"The module `{module}` has no `{name}`: name a model of it.")
-        found = getattr(found, part)
+    try:
+        found = attrgetter(name)(found)
+    except AttributeError:
+        raise ValueError(f"The module `{module}` has no `{name}`: name a model of it.") from None
     return _model(address, found)
 
 

@@ -1,14 +1,8 @@
 """What a result guarantees, in words, and as a record that is written to a file.
 
-`privacy_report` checks its inputs and writes the report in words. With a path it also puts one
-record together, as nested mappings: the label, the guarantee, bounds on the success of any attack,
-pages of proofs with digests of the code, the accuracy, the ledger's balance and what people
-declare. The record is written as text, as JSON, as YAML for the registry of deployments of
-differential privacy, or as JSON for output checking by ACRO, which SACRO Viewer reads.
-
-Whoever guesses between two neighbouring data sets makes two kinds of errors. A pair (epsilon,
-delta) bounds the curve of both from below; a result has such a pair at each of many deltas, and
-all hold at once (Kairouz, Oh and Viswanath 2015; Dong, Roth and Su 2022, proposition 6).
+`privacy_report` writes the report in words. With a path it also puts one record together, as nested
+mappings, and writes it as text, as JSON, as YAML for the registry of deployments of differential
+privacy, or as JSON for output checking by ACRO, which SACRO Viewer reads.
 """
 
 import dataclasses
@@ -22,12 +16,12 @@ import os
 import re
 import tokenize
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import xarray as xr
 
@@ -158,7 +152,6 @@ BALANCE = (
 )
 OF_LEDGER = ("dataset", "epsilon", "delta", "neighbours", "unit", "filter")
 LEFT = "at least {left:.3g} of {epsilon:g} at delta {delta:g} ({dataset}, {fits} fits)"
-TIER_3 = {"data_domain", "preprocessing", "justification"}
 PACKAGE = Path(__file__).parent
 
 
@@ -248,96 +241,74 @@ def privacy_report(
     >>> pymc_dp.privacy_report(idata, "report.json", ledger="survey.ledger")  # doctest: +SKIP
     """
     attrs = privacy_of(idata).attrs
-    declared, released = checked(declare), tuple(map(Path, files))
-    target = None if path is None else _target(Path(path), released)
+    declared, released = dict(declare or {}), tuple(map(Path, files))
+    _check_declared(declared)
+    if path is not None:
+        _check_target(Path(path), released)
     _check_audit(audit, attrs["method"])
-    state = ledger_state(ledger, attrs)
+    state = _ledger_state(ledger, attrs)
     parts = [in_words(idata, model, metadata)]
     parts += [state["in_words"]] if state else []
     parts += [f"Audit: {audit}"] if audit else []
     parts += [f"Declared, and not checked: {name}: {text}" for name, text in declared.items()]
     text = "\n\n".join(parts)
-    if target is not None:
-        record = record_of(idata, text, ledger=state, declare=declared, audit=audit)
-        if _is_acro(target):
-            _write_acro(record, target, released)
-        else:
-            write = {".json": _as_json, ".yaml": registry_yaml, ".yml": registry_yaml}
-            text_of = write.get(target.suffix, _as_text)
-            target.write_text(text_of(record), encoding="utf-8")
+    if path is not None:
+        record = _record_of(idata, text, ledger=state, declare=declared, audit=audit)
+        _write(record, Path(path), released)
     return text
 
 
-def checked(declare: Mapping[str, str] | None) -> dict[str, str]:
+def _check_declared(declared: Mapping[str, str]) -> None:
     """Refuse statements that are no text, and names that no record has a place for."""
-    for name, text in (declare or {}).items():
+    for name, text in declared.items():
         if name not in DECLARED:
             raise ValueError(f"declare= has no {name!r}: it may state {', '.join(DECLARED)}.")
         if not isinstance(text, str) or not text.strip():
             raise TypeError(f"declare= gives {text!r} for {name!r}: state it as text.")
-        if name == "publication_date" and not _is_date(text):
+        if name == "publication_date" and not re.fullmatch(r"\d{4}-\d\d-\d\d", text):
             raise ValueError(f"declare= gives publication_date={text!r}: write it as YYYY-MM-DD.")
-    return dict(declare or {})
 
 
-def _is_date(text: str) -> bool:
-    with suppress(ValueError):
-        return datetime.date.fromisoformat(text).isoformat() == text
-    return False
-
-
-def _target(path: Path, files: tuple[Path, ...]) -> Path:
-    """Refuse a path whose record is unknown, before anything is written."""
+def _check_target(path: Path, files: tuple[Path, ...]) -> None:
+    """Refuse a path whose record is unknown, and files that are not there."""
     if path.suffix not in ENDINGS:
         raise ValueError(
             f"{str(path)!r} names no record: end it in one of {', '.join(ENDINGS)} or acro.json."
         )
-    if _is_acro(path):
-        _check_files(path, files)
-    elif files:
+    if _is_acro(path) and not files:
+        raise ValueError(
+            f"{path.name!r} is a record for output checking, which names the files that are to be "
+            "released: files=['result.nc'], in the same folder."
+        )
+    if files and not _is_acro(path):
         raise ValueError(f"files= belongs to a record that ends in acro.json, not {str(path)!r}.")
-    return path
+    for file in files:
+        if not file.is_file() or file.resolve().parent != path.resolve().parent:
+            raise ValueError(f"files= names {str(file)!r}, which is no file beside {str(path)!r}.")
 
 
 def _is_acro(path: Path) -> bool:
     return f".{path.name}".endswith(".acro.json")
 
 
-def _check_files(path: Path, files: tuple[Path, ...]) -> None:
-    """Refuse a record that names no file, or one that is not there."""
-    if not files:
-        raise ValueError(
-            f"{path.name!r} is a record for output checking, which names the files that are to be "
-            "released: files=['result.nc'], in the same folder."
-        )
-    for file in files:
-        if not file.is_file() or file.resolve().parent != path.resolve().parent:
-            raise ValueError(f"files= names {str(file)!r}, which is no file beside {str(path)!r}.")
-
-
 def _check_audit(audit: Audit | None, method: str) -> None:
-    if audit is None:
-        return
-    if not isinstance(audit, Audit):
+    if audit is not None and not isinstance(audit, Audit):
         raise TypeError(f"audit={audit!r} must be what pymc_dp.audit returns.")
-    if audit.method != method:
+    if audit is not None and audit.method != method:
         raise ValueError(f"audit= attacked method={audit.method!r}; the result is of {method!r}.")
 
 
-def ledger_state(
+def _ledger_state(
     ledger: Ledger | str | os.PathLike[str] | None, attrs: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return terms and balance of a result's ledger, or refuse one that does not hold its fit.
-
-    ``spent`` and ``left`` are epsilons at the ledger's delta, as if all fits had made all planned
-    releases: how far a fit that ended early went may depend on the data.
-    """
+    """Return terms and balance of a result's ledger, or refuse one that does not hold its fit."""
     opened = open_ledger(ledger)
     if opened is None:
         return None
     terms, fits = opened.terms, fits_of(opened.path)
     _refuse_others(terms, fits, attrs)
-    # whole plans may exceed a limit that fits kept by ending early: then nothing is left
+    # as if all fits had made all planned releases: how far one went may depend on the data. Whole
+    # plans may exceed a limit that fits kept by ending early: then nothing is left
     spent, left = balances(filter_of(terms), [fit._replace(ended=False) for fit in fits])
     state = {name: getattr(terms, name) for name in OF_LEDGER}
     state |= {"fits": len(fits), "spent": spent.epsilon, "left": left.epsilon}
@@ -351,21 +322,18 @@ def _refuse_others(terms: Terms, fits: list[Entry], attrs: Mapping[str, Any]) ->
             f"The ledger counts {terms.neighbours} neighbours and the unit {terms.unit!r}, the "
             f"result {attrs['neighbours']} and {unit!r}: it is not the result's ledger."
         )
-    if not any(_is_of(fit, attrs) for fit in fits):
+    booked = (attrs["method"], attrs["releases"])
+    if "selected" in attrs:
+        booked = (f"tune of {len(json.loads(attrs['selected_from']))} settings", 1)
+    # a result does not say under which number it is booked
+    if booked not in [(fit.method, fit.planned) for fit in fits]:
         raise ValueError(
             f"The ledger of {terms.dataset!r} holds no fit of method={attrs['method']!r} with "
             f"{attrs['releases']} releases: give the ledger that the fit was booked in."
         )
 
 
-def _is_of(fit: Entry, attrs: Mapping[str, Any]) -> bool:
-    """Whether an entry can be a result's: a result does not say under which number it is booked."""
-    if "selected" in attrs:
-        return fit.method == f"tune of {len(json.loads(attrs['selected_from']))} settings"
-    return (fit.method, fit.planned) == (attrs["method"], attrs["releases"])
-
-
-def record_of(
+def _record_of(
     idata: xr.DataTree,
     text: str,
     *,
@@ -373,11 +341,7 @@ def record_of(
     declare: Mapping[str, str],
     audit: Audit | None,
 ) -> dict[str, Any]:
-    """Return the record as nested mappings.
-
-    **Privacy.** Reads what the fit released and public settings. What was added to the tree since
-    is not read, and a ledger's fits count as planned, not as far as they went.
-    """
+    """Return the record as nested mappings, of what the fit released and public settings alone."""
     released = released_part(idata)
     privacy = privacy_of(released)
     attrs = {
@@ -385,7 +349,6 @@ def record_of(
         for name, value in privacy.attrs.items()
     }
     bounds = attack_bounds(privacy)
-    proofs = proofs_of(attrs)
     proved = {
         "guarantee": _guarantee(attrs, privacy),
         "fit": {k: v for k, v in attrs.items() if k not in {"released", "epsilon", "delta"}},
@@ -393,7 +356,7 @@ def record_of(
         "numerics": NUMERICS[attrs["numerics"]],
         "trust": TRUST,
         "threat": THREAT,
-        "proofs": {**proofs, "in_words": in_short(proofs)},
+        "proofs": proofs_of(attrs),
         "attack_success": bounds and {**bounds._asdict(), "in_words": str(bounds)},
         "accuracy": _accuracy(released),
     }
@@ -422,29 +385,38 @@ def _guarantee(attrs: dict[str, Any], privacy: xr.Dataset) -> dict[str, Any]:
 
 
 def attack_bounds(privacy: xr.Dataset) -> AttackBounds | None:
-    """Return the bounds that a result's ``privacy`` group implies; None if it claims nothing."""
+    """Return the bounds that a result's ``privacy`` group implies; None if it claims nothing.
+
+    A pair (epsilon, delta) bounds the curve of both errors of a guess between neighbouring data
+    sets from below. A result has such a pair at each of many deltas, and all hold at once (Kairouz,
+    Oh and Viswanath 2015; Dong, Roth and Su 2022, proposition 6).
+    """
     if not math.isfinite(privacy.attrs["epsilon"]):
         return None
     epsilon, delta = privacy["epsilon"].values, privacy["delta"].values
     growth = np.exp(np.minimum(epsilon, LARGEST_EXPONENT))
     advantage = float(np.min(np.tanh(epsilon / 2) + 2 * delta / (growth + 1)).clip(0, 1))
-    hits = {
-        rate: float(np.minimum(delta + growth * rate, 1 - (1 - delta - rate) / growth).min())
-        for rate in FALSE_ALARMS
-    }
-    hits = {rate: min(most, 1.0) for rate, most in hits.items()}
+    hits = {}
+    for rate in FALSE_ALARMS:
+        bounds = np.minimum(delta + growth * rate, 1 - (1 - delta - rate) / growth)
+        hits[rate] = min(float(bounds.min()), 1.0)
     odds = math.exp(min(privacy.attrs["epsilon"], LARGEST_EXPONENT))
     return AttackBounds(advantage, (1 + advantage) / 2, odds, hits)
 
 
 def proofs_of(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return pages, versions and digests for the ``privacy`` attributes of a result."""
+    pages, of_fit, of_record = pages_of(attrs), attrs["pymc_dp_version"], version("pymc-dp")
+    lines = "\n".join(f"{name} {each}" for name, each in digests().items())
+    whole = hashlib.sha256(lines.encode()).hexdigest()[:16]
     return {
-        "pages": [f"docs/proofs/{page}.md" for page in pages_of(attrs)],
-        "version_of_fit": attrs["pymc_dp_version"],
-        "version_of_record": version("pymc-dp"),
+        "pages": [f"docs/proofs/{page}.md" for page in pages],
+        "version_of_fit": of_fit,
+        "version_of_record": of_record,
         "accountant": attrs["accountant_version"],
         "digests": digests(),
+        "in_words": f"{', '.join(pages)} (docs/proofs of pymc_dp {of_fit}); code digest {whole} of "
+        f"pymc_dp {of_record}, which wrote this record",
     }
 
 
@@ -476,30 +448,15 @@ def digest(source: str) -> str:
     return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:16]
 
 
-def in_short(proofs: Mapping[str, Any]) -> str:
-    """Name the pages, and give one digest of all files in place of each file's."""
-    lines = "\n".join(f"{name} {each}" for name, each in proofs["digests"].items())
-    whole = hashlib.sha256(lines.encode()).hexdigest()[:16]
-    pages = ", ".join(Path(page).stem for page in proofs["pages"])
-    return (
-        f"{pages} (docs/proofs of pymc_dp {proofs['version_of_fit']}); code digest {whole} of "
-        f"pymc_dp {proofs['version_of_record']}, which wrote this record"
-    )
-
-
 def _accuracy(released: xr.DataTree) -> dict[str, dict[str, float]]:
     """Return each released quantity's posterior sd, by group, and the noise's part of it."""
     if "noise_sd" not in released.children:
         return {}
     noise = noise_sd_of(released)
     sd = released["posterior"].to_dataset()[[*noise.data_vars]].std(("chain", "draw"))
-    columns = {
-        "posterior_sd": by_label(sd),
-        "noise_sd": by_label(noise),
-        "noise_share": by_label(share_of(released, noise)),
-    }
-    labels = [*columns["posterior_sd"].index]
-    return {label: {name: column[label] for name, column in columns.items()} for label in labels}
+    columns = {"posterior_sd": sd, "noise_sd": noise, "noise_share": share_of(released, noise)}
+    table = pd.DataFrame({name: by_label(values) for name, values in columns.items()})
+    return {str(label): row.to_dict() for label, row in table.iterrows()}
 
 
 def _label(proved: Mapping[str, Any], ledger: Mapping[str, Any] | None) -> dict[str, str]:
@@ -529,50 +486,51 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _as_json(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+def _write(record: Mapping[str, Any], path: Path, files: tuple[Path, ...]) -> None:
+    """Write a record in the form that the ending of its path says."""
+    if _is_acro(path):
+        text = _as_acro(record, path, files)
+    elif path.suffix == ".json":
+        text = json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    elif path.suffix in (".yaml", ".yml"):
+        text = _as_yaml(record)
+    else:
+        proved = record["proved"]
+        label = "\n".join(f"- {name}: {words}" for name, words in record["label"].items())
+        text = (
+            f"# Privacy report\n\n{label}\n\n{record['report']}\n\n"
+            f"{proved['guarantee']['unit_contributes']}\n\n{proved['trust']} {proved['threat']}\n"
+        )
+    path.write_text(text, encoding="utf-8")
 
 
-def _as_text(record: Mapping[str, Any]) -> str:
-    proved = record["proved"]
-    label = "\n".join(f"- {name}: {text}" for name, text in record["label"].items())
-    parts = [
-        f"# Privacy report\n\n{label}\n\n{record['report']}",
-        proved["guarantee"]["unit_contributes"],
-        f"{proved['trust']} {proved['threat']}",
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def registry_yaml(record: Mapping[str, Any]) -> str:
-    """Return the record as the text of a file, which is valid once its comments are filled in."""
+def _as_yaml(record: Mapping[str, Any]) -> str:
+    """Return an entry of the registry, which is valid once its comments are filled in."""
     guarantee = record["proved"]["guarantee"]
     if guarantee["epsilon"] is None:
         raise ValueError(f"This result has no guarantee to register: {guarantee['kind']}.")
-    values = {**_stated(record), **_computed(record)}
+    values = {**_stated(record["declared"]), **_computed(record)}
     return "".join(_filled(line, values) + "\n" for line in REGISTRY.splitlines())
 
 
-def _stated(record: Mapping[str, Any]) -> dict[str, Any]:
+def _stated(declared: Mapping[str, str]) -> dict[str, Any]:
     """Return the values of an entry that people declare."""
-    stated: dict[str, Any] = dict(record["declared"])
+    stated: dict[str, Any] = dict(declared)
     if "name" in stated:
         stated["slug"] = re.sub(r"[^a-z0-9]+", "-", stated["name"].lower()).strip("-")
     if stated.keys() >= {"curator", "curator_type"}:
-        names = {"data_curator_name": "curator", "data_curator_type": "curator_type"}
-        stated["curators"] = [{name: stated[of] for name, of in names.items()}]
+        name, kind = stated["curator"], stated["curator_type"]
+        stated["curators"] = [{"data_curator_name": name, "data_curator_type": kind}]
     if "author" in stated:
         stated["authors"] = [stated["author"]]
-    return {**stated, "tier": 3 if stated.keys() >= TIER_3 else 2}
+    is_explained = stated.keys() >= {"data_domain", "preprocessing", "justification"}
+    return {**stated, "tier": 3 if is_explained else 2}
 
 
 def _computed(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of an entry that the library computes."""
-    proved, fit, guarantee = (
-        record["proved"],
-        record["proved"]["fit"],
-        record["proved"]["guarantee"],
-    )
+    proved = record["proved"]
+    fit, guarantee = proved["fit"], proved["guarantee"]
     public = next(p for p in record["report"].split("\n\n") if p.startswith("Taken as public"))
     unprotected = record["declared"].get("unprotected")
     balance = record["ledger"]["in_words"] if record["ledger"] else ""
@@ -613,8 +571,7 @@ def _filled(line: str, values: Mapping[str, Any]) -> str:
 def _scalar(value: Any, indent: str) -> str:
     """Write what every reader of YAML takes for text, or for the number that it is."""
     if isinstance(value, float):  # without a point, 1e-05 is text in YAML 1.1
-        digits, e, exponent = repr(value).partition("e")
-        return (digits if "." in digits else f"{digits}.0") + e + exponent
+        return np.format_float_positional(value, trim="0")
     rows = value.strip().split("\n") if isinstance(value, str) else []
     if len(rows) > 1 and all(row.isprintable() for row in rows):
         return "\n".join(["|", *(f"{indent}  {row}".rstrip() for row in rows)])
@@ -622,8 +579,13 @@ def _scalar(value: Any, indent: str) -> str:
     return "".join(x if x.isprintable() else f"\\U{ord(x):08x}" for x in text)
 
 
-def _write_acro(record: Mapping[str, Any], path: Path, files: tuple[Path, ...]) -> None:
-    """Write a record, and checksums of the files that are to be released."""
+def _as_acro(record: Mapping[str, Any], path: Path, files: tuple[Path, ...]) -> str:
+    """Return a record for output checking, and write checksums of the files to be released."""
+    folder = path.parent / "checksums"
+    folder.mkdir(exist_ok=True)
+    for file in files:
+        checksum = hashlib.sha256(file.read_bytes()).hexdigest()
+        (folder / f"{file.name}.txt").write_text(checksum, encoding="utf-8")
     guarantee, method = record["proved"]["guarantee"], record["proved"]["fit"]["method"]
     status, claim = "fail", f"NOT PRIVATE: {guarantee['kind']}"
     if guarantee["epsilon"] is not None:
@@ -642,10 +604,4 @@ def _write_acro(record: Mapping[str, Any], path: Path, files: tuple[Path, ...]) 
         "comments": [record["report"], *record["declared"].values()],
         "exception": record["declared"].get("justification", ""),
     }
-    entry = {"version": ACRO_VERSION, "results": {"output_0": output}}
-    path.write_text(json.dumps(entry, indent=4) + "\n", encoding="utf-8")
-    folder = path.parent / "checksums"
-    folder.mkdir(exist_ok=True)
-    for file in files:
-        checksum = hashlib.sha256(file.read_bytes()).hexdigest()
-        (folder / f"{file.name}.txt").write_text(checksum, encoding="utf-8")
+    return json.dumps({"version": ACRO_VERSION, "results": {"output_0": output}}, indent=4) + "\n"

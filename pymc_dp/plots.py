@@ -1,7 +1,6 @@
 """Plots of a result: what privacy costs, how much of an interval is noise, predictive checks.
 
-Each is a collection of arviz-plots, whose layers a caller can restyle or leave out (``visuals=``),
-and post-processing of a result.
+Each returns a collection of arviz-plots, and is post-processing of a result.
 """
 
 import math
@@ -19,39 +18,17 @@ from arviz_plots.plots.utils import process_group_variables_coords
 from pymc_dp.results.build import privacy_of
 from pymc_dp.results.report import noise_sd_of, share_of
 
-new_collection: Callable[..., PlotCollection] = PlotCollection.wrap
-Visuals = Mapping[str, Mapping[str, Any] | bool]
-# {visual: (the function of arviz-plots that draws it, its data, keywords)}
-Layers = Mapping[str, tuple[Callable[..., Any], xr.Dataset, Mapping[str, Any]]]
-WIDE = {"figsize": (900, 400), "figsize_units": "dots"}
 EDGES = 8  # how many edges of bins are written
 
 
-def _draw(collection: Any, layers: Layers, visuals: Visuals | None) -> PlotCollection:
-    """Draw the layers that the caller does not leave out, in the caller's style."""
-    styles = visuals or {}
-    if unknown := styles.keys() - layers.keys():
-        raise ValueError(f"visuals= names {sorted(unknown)}: it may name {', '.join(layers)}.")
-    for name, (draw, data, keywords) in layers.items():
-        style = styles.get(name, True)
-        if style is not False:
-            own = style if isinstance(style, Mapping) else {}
-            collection.map(draw, name, data=data, **{"ignore_aes": "all", **keywords, **own})
-    return collection  # type: ignore[no-any-return]
-
-
-def _titles(labeller: Any, names: Mapping[Any, Any]) -> dict[str, Any]:
-    return {"labeller": labeller or MapLabeller(names), "subset_info": True}
+def _collection(data: xr.Dataset, backend: str | None, **pc_kwargs: Any) -> Any:
+    wide = {"figsize": (900, 400), "figsize_units": "dots", **pc_kwargs.pop("figure_kwargs", {})}
+    make: Callable[..., PlotCollection] = PlotCollection.wrap
+    return make(data, backend=backend, figure_kwargs=wide, **pc_kwargs)
 
 
 def plot_privacy(
-    idata: xr.DataTree,
-    *,
-    plot_collection: PlotCollection | None = None,
-    backend: str | None = None,
-    labeller: Any = None,
-    visuals: Visuals | None = None,
-    **pc_kwargs: Any,
+    idata: xr.DataTree, *, backend: str | None = None, **pc_kwargs: Any
 ) -> PlotCollection:
     """Draw what a result costs: epsilon by delta, and along the releases.
 
@@ -61,15 +38,8 @@ def plot_privacy(
     ----------
     idata : DataTree
         A result of `pymc_dp.fit`.
-    plot_collection : arviz_plots.PlotCollection, optional
-        One with a facet for each of the variables ``epsilon`` and ``epsilon_spent``.
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
         ArviZ's default, if left out.
-    labeller : labeller, optional
-        Of ArviZ; makes the titles.
-    visuals : mapping of {str : mapping or bool}, optional
-        Keywords of ``line``, ``point``, ``title``, ``xlabel`` or ``ylabel``, or False to leave
-        it out.
     **pc_kwargs
         Passed to ``PlotCollection.wrap``.
 
@@ -80,7 +50,7 @@ def plot_privacy(
     Raises
     ------
     ValueError
-        The result has no finite epsilon to draw, or a visual is not known.
+        The result has no finite epsilon to draw.
 
     Notes
     -----
@@ -88,7 +58,7 @@ def plot_privacy(
 
     Examples
     --------
-    >>> pymc_dp.plot_privacy(idata, visuals={"point": False})  # doctest: +SKIP
+    >>> pymc_dp.plot_privacy(idata)  # doctest: +SKIP
     """
     privacy = privacy_of(idata)
     epsilon, delta, made = (privacy.attrs[name] for name in ("epsilon", "delta", "releases"))
@@ -101,29 +71,29 @@ def plot_privacy(
     by_delta = _path(np.log10(privacy["delta"]), privacy["epsilon"], "pair")
     spent = _path([0, *privacy["releases"]], [0, *privacy["epsilon_spent"]], "made")
     curves = xr.Dataset({"epsilon": by_delta, "epsilon_spent": spent})
-    points = xr.Dataset(
-        {
-            "epsilon": _path([math.log10(delta)], [epsilon], "point"),
-            "epsilon_spent": _path([made], [epsilon], "point"),
-        }
-    )
+    at_delta, at_end = ([math.log10(delta)], [epsilon]), ([made], [epsilon])
+    points = {"epsilon": _path(*at_delta, "point"), "epsilon_spent": _path(*at_end, "point")}
     titles = {
         "epsilon": f"epsilon {epsilon:.3g} at delta {delta:.3g}",
         "epsilon_spent": "How the cost adds up",
     }
-    xlabels = {"epsilon": "log10 of delta", "epsilon_spent": "releases made"}
-    if plot_collection is None:
-        of_figure = WIDE | pc_kwargs.pop("figure_kwargs", {})
-        keywords = {"cols": ["__variable__"], "figure_kwargs": of_figure, **pc_kwargs}
-        plot_collection = new_collection(curves, backend=backend, **keywords)
-    layers: Layers = {
-        "line": (shapes.line_xy, curves, {"width": 2}),
-        "point": (shapes.scatter_xy, points, {"color": "C1"}),
-        "title": (shapes.labelled_title, curves, _titles(labeller, titles)),
-        "xlabel": (shapes.labelled_x, curves, _titles(None, xlabels)),
-        "ylabel": (shapes.labelled_y, curves, {"text": "epsilon"}),
-    }
-    return _draw(plot_collection, layers, visuals)
+    along = {"epsilon": "log10 of delta", "epsilon_spent": "releases made"}
+    collection = _collection(curves, backend, **{"cols": ["__variable__"], **pc_kwargs})
+    collection.map(shapes.line_xy, "line", data=curves, width=2)
+    collection.map(shapes.scatter_xy, "point", data=xr.Dataset(points), color="C1")
+    _name_axes(collection, curves, titles, along, "epsilon")
+    return collection  # type: ignore[no-any-return]
+
+
+def _name_axes(
+    collection: Any, data: xr.Dataset, titles: Mapping[Any, str], x: Mapping[Any, str], y: str
+) -> None:
+    for draw, visual, names in (
+        (shapes.labelled_title, "title", titles),
+        (shapes.labelled_x, "xlabel", x),
+    ):
+        collection.map(draw, visual, data=data, labeller=MapLabeller(names), subset_info=True)
+    collection.map(shapes.labelled_y, "ylabel", data=data, text=y)
 
 
 def _path(x: Any, y: Any, dim: str) -> xr.DataArray:
@@ -198,26 +168,19 @@ def plot_noise(
 
 
 def plot_ppc(
-    result: xr.DataTree,
-    *,
-    plot_collection: PlotCollection | None = None,
-    backend: str | None = None,
-    labeller: Any = None,
-    visuals: Visuals | None = None,
-    **pc_kwargs: Any,
+    result: xr.DataTree, *, backend: str | None = None, **pc_kwargs: Any
 ) -> PlotCollection:
     """Draw observed numbers of records by bin beside those that the posterior predicts.
+
+    Lines are replicated data sets and their mean, points are observed numbers. Bars are two
+    standard deviations of the privacy noise on the difference of observed and expected numbers.
 
     Parameters
     ----------
     result : DataTree
         Of `pymc_dp.ppc`.
-    plot_collection, backend, labeller, **pc_kwargs
-        As in `pymc_dp.plot_privacy`; the collection has one panel, of the observed variable.
-    visuals : mapping of {str : mapping or bool}, optional
-        Keywords of a visual, or False to leave it out: ``replicated`` data sets, their mean
-        (``expected``), what was ``observed``, two standard deviations of the ``noise`` on the
-        difference of observed and expected numbers, ``title``, ``xlabel``, ``ylabel``, ``xticks``.
+    backend, **pc_kwargs
+        As in `pymc_dp.plot_privacy`.
 
     Returns
     -------
@@ -226,7 +189,7 @@ def plot_ppc(
     Raises
     ------
     ValueError
-        The tree is no result of `pymc_dp.ppc`, or a visual is not known.
+        The tree is no result of `pymc_dp.ppc`.
 
     Notes
     -----
@@ -241,40 +204,28 @@ def plot_ppc(
         raise ValueError("This result holds no predictive check: give one of pymc_dp.ppc.")
     bins = result["ppc"].to_dataset()
     name, noise = bins.attrs["variable"], 2 * float(bins["difference_noise_sd"])
-    middle, lifted = bins["bin"].to_numpy() + 0.5, {"bin": (0, 1)}  # nan lifts the pen
-    lines = bins["replicated"].pad(lifted).to_numpy()
-    observed = bins["observed"].to_numpy()
-    paths = {
-        "replicated": _path(np.tile([*middle, np.nan], len(lines)), lines.ravel(), "point"),
-        "expected": _path(middle, bins["expected"].to_numpy(), "point"),
-        "observed": _path(middle, observed, "point"),
-        "noise": xr.DataArray(
-            [middle, observed - noise, observed + noise],
-            dims=["plot_axis", "point"],
-            coords={"plot_axis": ["x", "y_bottom", "y_top"]},
-        ),
-    }
-    data = {visual: xr.Dataset({name: path}) for visual, path in paths.items()}
-    panel = data["expected"]
-    if plot_collection is None:
-        of_figure = WIDE | pc_kwargs.pop("figure_kwargs", {})
-        plot_collection = new_collection(
-            panel, backend=backend, figure_kwargs=of_figure, **pc_kwargs
-        )
+    middle, observed = bins["bin"].to_numpy() + 0.5, bins["observed"].to_numpy()
+    lines = bins["replicated"].pad({"bin": (0, 1)}).to_numpy()  # nan lifts the pen
+    replicated = _path(np.tile([*middle, np.nan], len(lines)), lines.ravel(), "point")
+    panel = xr.Dataset({name: _path(middle, bins["expected"].to_numpy(), "point")})
+    ends = xr.DataArray(
+        [middle, observed - noise, observed + noise],
+        dims=["plot_axis", "point"],
+        coords={"plot_axis": ["x", "y_bottom", "y_top"]},
+    )
+    collection = _collection(panel, backend, **pc_kwargs)
+    for draw, visual, path, style in (
+        (shapes.line_xy, "replicated", replicated, {"color": "C7", "width": 0.7}),
+        (shapes.line_xy, "expected", panel[name], {"color": "C0", "width": 2}),
+        (shapes.ci_line_y, "noise", ends, {"color": "C1", "width": 2}),
+        (shapes.scatter_xy, "observed", _path(middle, observed, "point"), {"color": "C1"}),
+    ):
+        collection.map(draw, visual, data=xr.Dataset({name: path}), **style)
+    title = f"{name}: tail probability {bins.attrs['tail_probability']:.2g}"
+    along = f"rank of {name} among predictions" if bins.attrs["statistic"] == "ranks" else name
+    _name_axes(collection, panel, {name: title}, {name: along}, "records")
     edges = [*bins["lower"].to_numpy(), float(bins["upper"][-1])]
     places = range(0, len(edges), -(-len(edges) // EDGES))
     ticks = {"values": [*places], "labels": [f"{edges[k]:.3g}" for k in places]}
-    ranked = bins.attrs["statistic"] == "ranks"
-    along = f"rank of {name} among predictions" if ranked else name
-    title = f"{name}: tail probability {bins.attrs['tail_probability']:.2g}"
-    layers: Layers = {
-        "replicated": (shapes.line_xy, data["replicated"], {"color": "C7", "width": 0.7}),
-        "expected": (shapes.line_xy, panel, {"color": "C0", "width": 2}),
-        "noise": (shapes.ci_line_y, data["noise"], {"color": "C1", "width": 2}),
-        "observed": (shapes.scatter_xy, data["observed"], {"color": "C1"}),
-        "title": (shapes.labelled_title, panel, _titles(labeller, {name: title})),
-        "xlabel": (shapes.labelled_x, panel, _titles(labeller, {name: along})),
-        "ylabel": (shapes.labelled_y, panel, {"text": "records"}),
-        "xticks": (shapes.set_xticks, panel, {"store_artist": False, **ticks}),
-    }
-    return _draw(plot_collection, layers, visuals)
+    collection.map(shapes.set_xticks, "xticks", data=panel, store_artist=False, **ticks)
+    return collection  # type: ignore[no-any-return]

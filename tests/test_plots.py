@@ -1,11 +1,10 @@
-"""Every picture follows arviz-plots: collections in and out, backends, and visuals to choose."""
+"""Every picture is a collection of arviz-plots, on any of its backends."""
 
 import matplotlib as mpl
 import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from arviz_base.labels import MapLabeller
 from arviz_plots import PlotCollection
 
 import pymc_dp
@@ -16,7 +15,6 @@ VISUALS = {
     "noise": ["trunk", "twig", "point_estimate", "share"],
     "ppc": ["replicated", "expected", "observed", "noise", "title", "xlabel", "ylabel"],
 }
-EACH = [(name, visual) for name, visuals in VISUALS.items() for visual in visuals]
 ALL = pytest.mark.parametrize("name", [*VISUALS])
 READ = {
     "privacy": {"privacy"},
@@ -69,51 +67,20 @@ def drawn(collection):
 
 
 @ALL
-@pytest.mark.parametrize("backend", ["none", "matplotlib"])
+@pytest.mark.parametrize("backend", ["none", "matplotlib", "plotly", "bokeh"])
 def test_a_picture_is_a_collection_of_all_its_visuals(pictures, name, backend):
+    if backend != "none":
+        pytest.importorskip(backend)
     collection = draw(pictures, name, backend=backend)
     assert isinstance(collection, PlotCollection)
     assert collection.backend == backend
     assert set(VISUALS[name]) <= drawn(collection)
 
 
-@pytest.mark.parametrize("backend", ["plotly", "bokeh"])
-@ALL
-def test_other_backends_draw_them_where_they_are_installed(pictures, name, backend):
-    pytest.importorskip(backend)
-    assert set(VISUALS[name]) <= drawn(draw(pictures, name, backend=backend))
-
-
-@pytest.mark.parametrize(("name", "visual"), EACH)
-def test_a_visual_can_be_left_out_and_restyled(pictures, name, visual):
-    every, others = draw(pictures, name), draw(pictures, name, visuals={visual: False})
-    assert drawn(every) - drawn(others) == {visual}
-    styled = draw(pictures, name, visuals={visual: {"color": "chosen"}}).viz[visual]
-    visuals = styled.to_dataset().to_array().values.ravel()
-    styles = [style for style in visuals if isinstance(style, dict)]
-    assert styles
-    assert all("'chosen'" in str(style) for style in styles)
-
-
-@pytest.mark.parametrize("name", ["privacy", "ppc"])
-def test_an_unknown_visual_is_refused_with_the_known_ones(pictures, name):
-    with pytest.raises(ValueError, match="it may name (line|replicated), "):
-        draw(pictures, name, visuals={"lines": {}})
-
-
-@ALL
-def test_a_given_collection_is_drawn_on_and_handed_back(pictures, name):
-    once = draw(pictures, name)
-    assert draw(pictures, name, plot_collection=once, backend=None) is once
-
-
-@ALL
-def test_a_labeller_of_the_caller_is_used(pictures, name):
-    labeller = MapLabeller({"epsilon": "cost", "a": "cost", "y": "cost"})
-    collection = draw(pictures, name, labeller=labeller)
-    visual = {"noise": "variable_label"}.get(name, "title")
-    label = collection.viz[visual].to_dataset().to_array().values.ravel()
-    assert any(style["string"].startswith("cost") for style in label)
+def test_shares_of_noise_can_be_left_out_and_restyled(pictures):
+    assert "share" not in drawn(draw(pictures, "noise", visuals={"share": False}))
+    styled = draw(pictures, "noise", visuals={"share": {"color": "chosen"}}).viz["share"]
+    assert "'chosen'" in str(styled["a"].item())
 
 
 @ALL

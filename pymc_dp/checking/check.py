@@ -1,8 +1,4 @@
-"""What a result says about its own quality, without a look at the data.
-
-`check` reads what the fit released, one check after the other; the last one compares the width of
-the posterior with that of the prior, from draws of it.
-"""
+"""What a result says about its own quality, without a look at the data."""
 
 import json
 import math
@@ -26,12 +22,8 @@ from pymc_dp.results.report import by_label, leaves_noise_out, noise_sd_of, shar
 # over its critical value, and a posterior's width over the prior's
 LIMITS = {"steps": 1.0, "noise": 0.5, "hidden": 0.0, "clipping": 0.5, "outcomes": 1.0, "prior": 0.9}
 UNKNOWN, FINE, LOOK = "not known", "fine", "look"
-OUTCOMES_UNKNOWN = (
-    "No release compared outcomes with the model's, or the mode may have been far away then."
-)
 NAMED = 4  # how many names a sentence lists
 PRIOR_DRAWS = 500
-ENDS = (0.05, 0.95)  # the ends of the intervals that are compared
 
 
 @dataclass(frozen=True)
@@ -233,7 +225,8 @@ def _outcomes(idata: xr.DataTree) -> Check:
     fit = idata["fit"].to_dataset()
     value = float(fit["misfit"]) if "misfit" in fit else math.nan
     if math.isnan(value):
-        return Check("outcomes", value, UNKNOWN, OUTCOMES_UNKNOWN)
+        said = "No release compared outcomes with the model's, or the mode may have been far away."
+        return Check("outcomes", value, UNKNOWN, said)
     return _judged(
         "outcomes",
         {"": value},
@@ -276,24 +269,15 @@ def _judged(name: str, values: Mapping[str, float], finding: str, advice: str) -
 
 def widths(values: xr.Dataset) -> xr.Dataset:
     """Return the lengths of central intervals of 90 percent of draws."""
-    low, high = (values.quantile(end, ("chain", "draw")) for end in ENDS)
-    return (high.drop_vars("quantile") - low.drop_vars("quantile")).astype("float64")
+    low, high = (
+        values.quantile(end, ("chain", "draw")).drop_vars("quantile") for end in (0.05, 0.95)
+    )
+    return (high - low).astype("float64")
 
 
 def prior_draws(model: pm.Model, posterior: xr.Dataset, public: Collection[str] = ()) -> xr.Dataset:
-    """Draw the prior of the latents that a posterior holds.
+    """Draw the prior of the latents that a posterior holds; ``public`` is what the fit declared.
 
-    ``public`` is what the fit declared public: arrays, and operations that hold no data.
-
-    Raises
-    ------
-    NotImplementedError
-        A prior is flat, or is drawn by a Python function that was not declared public.
-    ValueError
-        The model is not the one that was fitted.
-
-    Notes
-    -----
     **Privacy.** No prior of a fitted model reads private data, but the fit proves nothing of how
     its variables are drawn unless it draws them.
     """

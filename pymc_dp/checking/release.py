@@ -1,9 +1,7 @@
 """One more release of all records, which says how well a fit predicts them: `ppc` and `score`.
 
 First what such releases share: a fitted model is opened, split into its records again, and one
-noisy sum is made like a fit's. Then `ppc`, a histogram of observed outcomes beside those that the
-posterior predicts; then `score`, mean log predictive densities, by which models are compared. The
-budget of a release is set aside before it, and all bad input is refused before that.
+noisy sum is made like a fit's. Then `ppc`, then `score`.
 """
 
 import json
@@ -47,13 +45,11 @@ from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.results.build import Outcome, privacy_of, with_guarantee
 from pymc_dp.sampling.samplers import Full
 
-HISTOGRAM = "outcomes and replicates"
 # replicates of a data set, and draws that outcomes are ranked among
 REPLICATES, RANKED_AMONG = 8, 40
 FEWEST_DRAWS = 4
 RANKS = "ranks"
 MOST_BINS = 1000
-DENSITIES = "log predictive densities"
 DRAWS = 100  # draws behind a record's log predictive density
 COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can add to a score
 # what the square of a score adds, over that of the score: it says how records vary
@@ -70,34 +66,21 @@ class Fitted(NamedTuple):
     public: tuple[str, ...]  # what the fit declared public
 
 
-class Terms(NamedTuple):
-    """How densities become vectors, and sums become scores; public."""
-
-    limits: Range
-    largest_difference: float
-    number: int | None  # declared, of records
-
-    @property
-    def of_count(self) -> float:
-        """What a record adds to the count: nothing where the number is declared."""
-        return COUNT_SHARE if self.number is None else 0.0
-
-    def clip_norm(self, models: int) -> float:
-        """The longest vector: scores lie between -1 and 1, their squares between 0 and 1."""
-        return float((models * (1 + SQUARE_SHARE**2) + self.of_count**2) ** 0.5)
-
-
 def later_budget(
-    idata: xr.DataTree, *, neighbours: str | None, unit: str | None, **terms: Any
+    idata: xr.DataTree,
+    epsilon: float | None,
+    delta: float | None,
+    noise: float | None,
+    neighbours: str | None,
+    accountant: str,
+    number: int | None,
+    unit: str | None,
 ) -> Budget:
-    """Return the budget of a release of all records: what is None in these two is as in the fit."""
+    """Return the budget of a release of all records, with neighbours and unit as in the fit."""
     attrs = privacy_of(idata).attrs
-    return Budget(
-        neighbours=neighbours or attrs["neighbours"],
-        unit=attrs.get("unit") if unit is None else unit,
-        sampling="full",
-        **terms,
-    )
+    neighbours = neighbours or attrs["neighbours"]
+    unit = attrs.get("unit") if unit is None else unit
+    return Budget(epsilon, delta, noise, neighbours, "full", accountant, number, unit)
 
 
 def open_fitted(
@@ -110,9 +93,7 @@ def open_fitted(
 ) -> Fitted:
     """Split a model into its records again, and take draws of its posterior as points.
 
-    ``numbers`` are public, by what they are, for a comparison with the records. Raises ValueError
-    where the result is not private, although the budget asks for privacy, or is that of another
-    model. Warns where the budget protects something else than the fit did.
+    ``numbers`` are public, by what they are, for a comparison with the records.
     """
     privacy = privacy_of(idata).attrs
     if budget.noisy and not math.isfinite(privacy["epsilon"]):
@@ -183,9 +164,6 @@ def ask(
     clip_norm: float,
 ) -> tuple[Noisy, Outcome]:
     """Release one noisy sum of a size; all bad input is refused before any budget is spent.
-
-    ``compile_one`` compiles the contribution for a backend, and ``context`` is its own. Units of
-    several records add the means of their records' vectors.
 
     **Privacy.** One Gaussian release of all records by the wall, from the plan that the ledger sets
     aside. An interrupted one is paid for, unless the interrupt came before it was booked.
@@ -320,13 +298,7 @@ def ppc(
     array([300., 700.])
     """
     budget = later_budget(
-        idata,
-        epsilon=epsilon,
-        delta=delta,
-        noise_multiplier=noise_multiplier,
-        neighbours=neighbours,
-        accountant=accountant,
-        unit=unit,
+        idata, epsilon, delta, noise_multiplier, neighbours, accountant, None, unit
     )
     edges = _edges(statistic, bins)
     number = len(edges) - 1
@@ -335,12 +307,11 @@ def ppc(
     replicates = min(REPLICATES, len(fitted.points) // 2)
     points = _replicates_first(fitted.points, replicates)
     points = points if statistic == RANKS else points[:replicates]
-    sort = sort_by_rank(number, replicates)
-    if statistic != RANKS:
-        sort = sort_by_edges(edges[1:-1].tolist())
+    by_rank = statistic == RANKS
+    sort = sort_by_rank(number, replicates) if by_rank else sort_by_edges(edges[1:-1].tolist())
     draws = len(points)
     noisy, outcome = ask(
-        HISTOGRAM,
+        "outcomes and replicates",
         fitted,
         budget,
         ledger,
@@ -427,24 +398,21 @@ def _describe_bins(noisy: Noisy, edges: np.ndarray, replicates: int, width: int)
 def _tails(
     difference: np.ndarray, expected: np.ndarray, spread: np.ndarray, sd: float, width: int
 ) -> np.ndarray:
-    """Two-sided tail of each difference, (bins,), among replicates with as much noise.
-
-    The variance of a replicated number is that of independent outcomes, times how much larger
-    variances between replicates are over all bins, less their noise. A bin whose own variance is
-    larger by two standard errors, or by less where that ratio is large, has its own. What exceeds
-    independent outcomes is known from few replicates: Welch and Satterthwaite's degrees of freedom
-    allow for it.
-    """
+    """Two-sided tail of each difference, (bins,), among replicates with as much noise."""
     replicates = len(spread)
     number = max(float(expected.sum()), 1.0)
     share = np.clip(expected / number, 0.5 / number, 1 - 0.5 / number)
     independent = number * share * (1 - share) / width
     noise = replicates * sd**2
     between = (spread**2).sum(axis=0) / (replicates - 1) - noise
+    # variances are those of independent outcomes, times how much larger those between replicates
+    # are over all bins
     pooled = independent * max(1.0, float(between.sum() / independent.sum()))
+    # a bin whose own variance is larger by two standard errors has its own
     error = (2 / (replicates - 1)) ** 0.5 * (pooled + noise)
     excess = np.maximum(pooled, between - 2 * error * independent / pooled) - independent
     variance = (independent + excess) * (1 + 1 / replicates) + sd**2
+    # Welch and Satterthwaite: what exceeds independent outcomes is known from few replicates
     freedom = (replicates - 1) * (variance / np.maximum(excess, 1e-3 * variance)) ** 2
     return np.asarray(2 * stats.t(freedom).sf(np.abs(difference) / variance**0.5))
 
@@ -532,41 +500,40 @@ def score(
     True
     """
     fits = _fits(idata, model, data)
+    first, _ = next(iter(fits.values()))
     budget = later_budget(
-        next(iter(fits.values()))[0],
-        epsilon=epsilon,
-        delta=delta,
-        noise_multiplier=noise_multiplier,
-        neighbours=neighbours,
-        accountant=accountant,
-        num_records=num_records,
-        unit=unit,
+        first, epsilon, delta, noise_multiplier, neighbours, accountant, num_records, unit
     )
     if not 0 < largest_difference < math.inf:
         raise ValueError(f"largest_difference={largest_difference!r} must be above 0 and finite.")
-    terms = Terms(check_range(score_range), largest_difference, num_records)
+    limits, of_count = check_range(score_range), COUNT_SHARE if num_records is None else 0.0
     fitted = _open(fits, data, budget)
     public = sorted({name for each in fitted.values() for name in each.public})
     columns = joined({name: each.data for name, each in fitted.items()})
     together = next(iter(fitted.values()))._replace(data=columns, public=tuple(public))
     records = {name: (each.records, [*each.data.spec]) for name, each in fitted.items()}
     noisy, outcome = ask(
-        DENSITIES,
+        "log predictive densities",
         together,
         budget,
         ledger,
         backend,
-        compile_one=partial(_scores, records, terms),
+        compile_one=partial(_scores, records, limits, largest_difference, of_count),
         context=tuple(each.points for each in fitted.values()),
         size=2 * len(fitted) + 1,
-        clip_norm=terms.clip_norm(len(fitted)),
+        # scores lie between -1 and 1, their squares between 0 and 1
+        clip_norm=(len(fitted) * (1 + SQUARE_SHARE**2) + of_count**2) ** 0.5,
     )
     settings = {
-        "score_range": list(terms.limits),
+        "score_range": list(limits),
         "largest_difference": largest_difference,
         "draws": [len(each.points) for each in fitted.values()],
     }
-    groups = {"score": _describe_scores([*fitted], noisy, terms)}
+    counted = (noisy.value[-1], noisy.sd) if of_count else (float(num_records or 1), 0.0)
+    number, number_sd = (x / (of_count or 1.0) for x in counted)
+    scales = [limits.radius, *[largest_difference] * (len(fitted) - 1)]
+    scored = _describe_scores(noisy, number, number_sd, limits.centre, np.array(scales))
+    groups = {"score": scored.assign_coords(model=[*fitted])}
     return with_guarantee(groups, together.records, outcome, {"settings": settings})
 
 
@@ -602,54 +569,52 @@ def _open(fits: Fits, data: Mapping[str, Any] | None, budget: Budget) -> dict[st
 
 
 def _scores(
-    models: Mapping[str, tuple[Records, list[str]]], terms: Terms, backend: str
+    models: Mapping[str, tuple[Records, list[str]]],
+    limits: Range,
+    most: float,
+    of_count: float,
+    backend: str,
 ) -> RowContribution:
     """Contribute a record's density under the first model, differences to it, and a count."""
-    # a model comes with the names of its columns
+    # a model comes with the names of its columns, among those of the joined records
     each = [
-        _of_model(name, columns, predictive_density(records, terms.limits, backend))
+        (name, columns, predictive_density(records, limits, backend))
         for name, (records, columns) in models.items()
     ]
 
     def prepare(batch: Batch, points: Sequence[np.ndarray]) -> np.ndarray:
-        densities = [density(batch, z) for density, z in zip(each, points, strict=True)]
+        densities = [
+            density({column: batch[f"{name}/{column}"] for column in columns}, z)
+            for (name, columns, density), z in zip(each, points, strict=True)
+        ]
         return np.stack(densities, axis=1)
 
     def rows(densities: np.ndarray, points: Sequence[np.ndarray]) -> np.ndarray:
-        first = (densities[:, :1] - terms.limits.centre) / terms.limits.radius
-        most = terms.largest_difference
+        first = (densities[:, :1] - limits.centre) / limits.radius
         others = np.clip((densities[:, 1:] - densities[:, :1]) / most, -1.0, 1.0)
         scores = np.concatenate([first, others], axis=1)
-        count = np.full_like(first, terms.of_count)
+        count = np.full_like(first, of_count)
         return np.concatenate([scores, SQUARE_SHARE * scores**2, count], axis=1)
 
     return RowContribution(2 * len(each) + 1, DRAWS * len(each), rows, prepare)
 
 
-def _of_model(
-    model: str, columns: list[str], density: Callable[[Batch, np.ndarray], np.ndarray]
-) -> Callable[[Batch, np.ndarray], np.ndarray]:
-    """Let a density read its own columns of the joined records."""
-    return lambda batch, z: density({name: batch[f"{model}/{name}"] for name in columns}, z)
-
-
-def _describe_scores(models: list[str], noisy: Noisy, terms: Terms) -> xr.Dataset:
+def _describe_scores(
+    noisy: Noisy, number: float, number_sd: float, centre: float, scales: np.ndarray
+) -> xr.Dataset:
     """Turn sums into means, with their noise's standard deviation to first order."""
-    of_count, sd = terms.of_count, noisy.sd
-    counted = (noisy.value[-1], sd) if of_count else (float(terms.number or 1), 0.0)
-    number, number_sd = (x / (of_count or 1.0) for x in counted)
+    sd = noisy.sd
     divisor = max(number, number_sd, 1.0)
     scores, squares = np.split(noisy.value[:-1] / divisor, 2)
     noise = np.hypot(sd, scores * number_sd) / divisor
     # a variance of records and one standard deviation of its noise, at most that of the range
     spread = (squares + sd / divisor) / SQUARE_SHARE - scores**2
     sampling = np.sqrt(np.clip(spread, 0.0, 1.0) / divisor)
-    scale = np.array([terms.limits.radius, *[terms.largest_difference] * (len(models) - 1)])
-    first, *others = np.stack([scores, noise, sampling], axis=1) * scale[:, None]
+    first, *others = np.stack([scores, noise, sampling], axis=1) * scales[:, None]
     difference, its_noise, its_sampling = np.stack([np.zeros(3), *others], axis=1)
     return xr.Dataset(
         {
-            "mean": ("model", terms.limits.centre + first[0] + difference),
+            "mean": ("model", centre + first[0] + difference),
             "mean_noise_sd": ("model", np.hypot(first[1], its_noise)),
             "mean_sampling_sd": ("model", first[2] + its_sampling),
             "difference": ("model", difference),
@@ -657,6 +622,5 @@ def _describe_scores(models: list[str], noisy: Noisy, terms: Terms) -> xr.Datase
             "difference_sampling_sd": ("model", its_sampling),
             "number": number,
             "number_noise_sd": number_sd,
-        },
-        {"model": models},
+        }
     )

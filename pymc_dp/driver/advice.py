@@ -1,9 +1,4 @@
-"""What is refused and advised about a model's priors, densities and rows, before a fit spends.
-
-Priors and densities that no fit in double precision can take are refused. `explain` advises on what
-the rows and groups of the data must be, by the model alone, and says which deterministics the
-result will lack.
-"""
+"""What is refused and advised about a model's priors, densities and rows, before a fit spends."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -59,8 +54,10 @@ def refuse_unfit(model: pm.Model) -> None:
 def refuse_bad_priors(model: pm.Model, records: Records) -> None:
     """Refuse priors without a density at the start."""
     latents = [rv for rv in model.free_RVs if model.rvs_to_values[rv].name in records.latents]
+    point = [records.point[name].astype(x.type.dtype) for name, x in records.latents.items()]
     # the graph of the whole prior is there already, and few are not finite
-    if records.observes_public or not _is_finite_at_start(records):
+    [density] = as_written([*records.latents.values()], [records.prior])(*point)
+    if records.observes_public or not np.isfinite(density):
         _refuse_infinite(model, records, latents)
 
 
@@ -82,12 +79,6 @@ def refuse_bad_start(model: pm.Model, start: Mapping[str, Any]) -> None:
                 f"The initial value of `{name}` has the shape {array.shape}, or entries that are "
                 f"no finite numbers in double precision; it needs {needed} of them."
             )
-
-
-def _is_finite_at_start(records: Records) -> bool:
-    point = [records.point[name].astype(x.type.dtype) for name, x in records.latents.items()]
-    [density] = as_written([*records.latents.values()], [records.prior])(*point)
-    return bool(np.isfinite(density))
 
 
 def _refuse_infinite(model: pm.Model, records: Records, latents: list[Any]) -> None:
@@ -140,8 +131,8 @@ def _atoms(rv: AnyVariable) -> list[float]:
 def _without_score(records: Records, name: str, leaf: str, atoms: list[float]) -> list[float]:
     """Return the atoms at which the density is a number, and its gradient is none."""
     graph, latents = records.single, list(records.latents.values())
-    terms: dict[str, Tensor] = dict(zip(records.term_names, graph.terms, strict=True))
-    term = terms[name].sum()
+    own: Any = graph.terms[records.term_names.index(name)]
+    term: Tensor = own.sum()
     slopes: list[AnyVariable] = pt.grad(term, latents, disconnected_inputs="ignore")
     compute = rewritten([*graph.inputs.values(), *latents], [term, *slopes])
     return [x for x in atoms if _is_without_score(records, compute, leaf, x)]
@@ -164,22 +155,16 @@ def _is_without_score(records: Records, compute: Any, leaf: str, atom: float) ->
     return bool(finite) and not any(finite)
 
 
-def advice_on_rows(unit: str | None) -> tuple[str, ...]:
-    """Say what the rows of a unit must not depend on: clipping is centred at the rows there are."""
-    if unit is None:
-        return ()
-    whom = unit_label(unit)
-    return (
-        f"How many rows a {whom} has must not depend on its outcomes: where an event ends them "
-        "(survival by months), write one row each, with the month as its outcome.",
-    )
-
-
-def advice_on_groups(records: Records, unit: str | None) -> tuple[str, ...]:
-    """Say which latents have groups enough that these may be persons, by the model's shapes."""
-    if unit is not None:
-        return ()
+def advice_on_units(records: Records, unit: str | None) -> tuple[str, ...]:
+    """Say what the rows of a unit must not depend on, or which groups may be persons."""
+    if unit is not None:  # clipping is centred at the rows that there are
+        return (
+            f"How many rows a {unit_label(unit)} has must not depend on its outcomes: where an "
+            "event ends them (survival by months), write one row each, with the month as its "
+            "outcome.",
+        )
     columns = {variable: name for name, variable in records.batch.inputs.items()}
+    lengths = {name: len(np.atleast_1d(start)) for name, start in records.point.items()}
     columns_of: dict[str, list[str]] = {}
     for node in toposort(records.batch.terms):
         if isinstance(node.op, AdvancedSubtensor):
@@ -187,19 +172,15 @@ def advice_on_groups(records: Records, unit: str | None) -> tuple[str, ...]:
             read = [f"`{columns[v]}`" for v in ancestors(rest) if v in columns]
             groups = set(ancestors([base]))
             for name, latent in records.latents.items():
-                if read and latent in groups and _length(records.point[name]) > MANY_LATENTS:
+                if read and latent in groups and lengths[name] > MANY_LATENTS:
                     columns_of[name] = list(dict.fromkeys([*columns_of.get(name, []), *read]))
     return tuple(
-        f"`{name}` has {_length(records.point[name])} entries, which {' and '.join(read)} picks "
-        "for a record. Where these belong to private persons, name that array in unit=: dp_advi "
-        "then integrates them out. As groups they are released one by one, with noise on each, and "
-        "a fit takes the longer the more there are."
+        f"`{name}` has {lengths[name]} entries, which {' and '.join(read)} picks for a record. "
+        "Where these belong to private persons, name that array in unit=: dp_advi then integrates "
+        "them out. As groups they are released one by one, with noise on each, and a fit takes the "
+        "longer the more there are."
         for name, read in columns_of.items()
     )
-
-
-def _length(array: np.ndarray) -> int:
-    return array.shape[0] if array.ndim else 0
 
 
 def advice_on_counts(model: pm.Model, unit: str | None) -> tuple[str, ...]:
@@ -221,24 +202,18 @@ def advice_on_counts(model: pm.Model, unit: str | None) -> tuple[str, ...]:
 
 
 def _kind(node: Node) -> str:
-    if isinstance(node.op, TRIALS):
-        return "" if _is_one(node.op.dist_params(node)[0]) else "several trials"
-    return "events, or cells of a table," if isinstance(node.op, PoissonRV) else ""
-
-
-def _is_one(number: AnyVariable) -> bool:
-    # an array of numbers may be data, which are not read
+    if not isinstance(node.op, TRIALS):
+        return "events, or cells of a table," if isinstance(node.op, PoissonRV) else ""
+    number = node.op.dist_params(node)[0]
     while isinstance(number.owner_op, DimShuffle):
         number = number.owner.inputs[0]
-    return isinstance(number, Constant) and np.size(number.data) == 1 and number.data.item() == 1
+    # an array of numbers may be data, which are not read
+    single = isinstance(number, Constant) and np.size(number.data) == 1 and number.data.item()
+    return "" if single == 1 else "several trials"
 
 
 def withheld_in_words(declarable: Mapping[str, Collection[str]]) -> str:
-    """Say which deterministics the result will lack, of those that ``public=`` would let go.
-
-    >>> withheld_in_words({"total": []})
-    'The result will lack `total`: a number in it may come from the data. If it does not, name ...'
-    """
+    """Say which deterministics the result will lack, of those that ``public=`` would let go."""
     if not declarable:
         return ""
     reasons: dict[str, list[str]] = {}

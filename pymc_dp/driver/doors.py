@@ -2,10 +2,6 @@
 
 Functions of PyMC are wrapped when this package is imported, and do what they did for all other
 calls. What PyMC's conversion makes of data is noted, for a private fit of the model.
-
-The private methods are objects as well, which ``pm.fit(method=...)`` runs by PyMC's own protocol:
-it calls ``method.fit(n, backend=..., include_transformed=..., **kwargs)`` of any ``Inference``
-object and returns what it returns. Here that is the tree of `pymc_dp.fit`.
 """
 
 import functools
@@ -34,19 +30,17 @@ PRIVATE_KEYWORDS = (
 )
 # whether one of the functions that read records runs
 _INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
-NOT_COVERED = "none: computed after the fit, from the data that the model holds"
 # what PyMC hands over as n where its caller gave none
 PYMC_STEPS = inspect.signature(Inference.fit).parameters["n"].default
 
 
 def install() -> None:
     """Let the functions of PyMC that have a wrapper here call it, once, in all of its modules."""
-    modules = [m for name, m in sys.modules.items() if name.partition(".")[0] == "pymc"]
-    for function, wrapper in WRAPPERS.items():
-        wrapped = _wrapped(function, wrapper)
-        for module in modules:
-            for name in [name for name, value in vars(module).items() if value is function]:
-                setattr(module, name, wrapped)
+    wrapped = {function: _wrapped(function, wrapper) for function, wrapper in WRAPPERS.items()}
+    for module in [m for name, m in sys.modules.items() if name.partition(".")[0] == "pymc"]:
+        for name, value in [*vars(module).items()]:
+            if inspect.isfunction(value) and value in wrapped:
+                setattr(module, name, wrapped[value])
 
 
 def _wrapped(function: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,13 +129,14 @@ def _mark(result: Any) -> None:
     """Say in every group that was added that nothing is guaranteed for it."""
     from pymc_dp.results.report import added_names
 
+    groups: list[Any] = [result] if isinstance(result, xr.Dataset) else []
     if isinstance(result, xr.DataTree):
-        ours = "privacy" in result.children
-        for name in added_names(result) if ours else result.children:
-            if name in result.children:
-                result[name].attrs["guarantee"] = NOT_COVERED
-    elif isinstance(result, xr.Dataset):
-        result.attrs["guarantee"] = NOT_COVERED
+        added = added_names(result) if "privacy" in result.children else result.children
+        groups = [result[name] for name in added if name in result.children]
+    for group in groups:
+        group.attrs["guarantee"] = (
+            "none: computed after the fit, from the data that the model holds"
+        )
 
 
 def _converted(original: Callable[..., Any], data: Any) -> Any:

@@ -1,14 +1,12 @@
 """What can be asked before a fit: which method to take, what it would cost, how noisy it would be.
 
-`explain` says which methods fit a model, by which updates, and which to take. `plan` does a dry
-run of one fit. `epsilon` and `calibrate` compute the cost of equal releases, and the noise with
-which they keep to a budget. None of them spends anything.
+Nothing here spends anything.
 """
 
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,15 +15,10 @@ import pymc as pm
 from pymc_dp.accounting.plan import Plan, Release, ReleaseSpec, unit_label
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.local_latents import rule_in_words
-from pymc_dp.driver.advice import (
-    advice_on_counts,
-    advice_on_groups,
-    advice_on_rows,
-    withheld_in_words,
-)
+from pymc_dp.driver.advice import advice_on_counts, advice_on_units, withheld_in_words
 from pymc_dp.driver.fit import model_in_use, separation, set_up
 from pymc_dp.driver.result import rehearse_result
-from pymc_dp.driver.run import Setup, compile_method
+from pymc_dp.driver.run import compile_method
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.method import Algorithm, Method
 from pymc_dp.methods.mixture.histogram import of_numbers
@@ -39,8 +32,6 @@ from pymc_dp.tables.public_table import PublicTable
 
 # taken for the number of records in chunks where a method's default releases depend on it
 MANY_RECORDS = 1_000_000
-BY_NAME = "To predict new records, name each before the fit: pm.Data('x', ...)."
-BY_FORMULA = "To predict new records, give predict bambi's model and a data frame."
 # keywords of fit that do not change the plan
 WHILE_RUNNING = {"random_seed", "draws", "progressbar", "callbacks", "ledger", "checkpoint"}
 
@@ -50,8 +41,7 @@ class Fits(NamedTuple):
 
     ok: bool
     reason: str  # why it fits, or why not
-    # {variable: role}: what each latent and each term of the likelihood is to the updates; empty
-    # where there are none
+    # {variable: role}: what each latent and each term of the likelihood is to the updates
     roles: Mapping[str, str] = MappingProxyType({})
     # what runs where no option asks for another; None if the method does not fit
     algorithm: Algorithm | None = None
@@ -68,8 +58,7 @@ class Explanation:
     """What `explain` returns; prints as a text."""
 
     records: tuple[str, ...]  # the data that go by records
-    # {method: Fits}: the class of models that it has updates for, or why the model belongs to
-    # none
+    # the class of models that each method has updates for, or why the model belongs to none
     methods: Mapping[str, Fits]
     recommended: tuple[str, str]  # the method to take, and why
     advice: tuple[str, ...] = ()  # on the data that the model is meant for, in sentences
@@ -106,7 +95,10 @@ class Explanation:
         with_text: dict[str, list[str]] = {}
         for name, fits in self.methods.items():
             with_text.setdefault(str(fits), []).append(name)
-        lines += [f"{', '.join(names)}: {_of(names, fits)}" for fits, names in with_text.items()]
+        for text, names in with_text.items():
+            if len(names) > 1:
+                text = re.sub("^fits", "fit", re.sub("^does", "do", text))
+            lines += [f"{', '.join(names)}: {text}"]
         lines += [f"{name}: {n:g} passes over all chunks." for name, n in self.passes.items()]
         lines += [self.withheld] if self.withheld else []
         return "\n".join(lines)
@@ -174,23 +166,15 @@ def explain(
         tuple(private.spec),
         fits,
         _recommended(fits, records, unit is not None),
-        (
-            *advice_on_counts(model, unit),
-            *advice_on_rows(unit),
-            *advice_on_groups(records, unit),
-            *doubtful,
-        ),
+        (*advice_on_counts(model, unit), *advice_on_units(records, unit), *doubtful),
         over_chunks,
         records.outcomes is not None,
         records.unnamed,
         withheld_in_words(records.outputs.declarable),
-        BY_FORMULA if formula else BY_NAME,
+        "To predict new records, give predict bambi's model and a data frame."
+        if formula
+        else "To predict new records, name each before the fit: pm.Data('x', ...).",
     )
-
-
-def _of(names: Sequence[str], said: str) -> str:
-    """Put a sentence on one method into the plural where it is on several."""
-    return said if len(names) == 1 else re.sub("^fits", "fit", re.sub("^does", "do", said))
 
 
 def _default_passes(records: Records) -> dict[str, float]:
@@ -275,8 +259,7 @@ class PlannedFit:
     # * noise_multiplier / sample_rate), in the first release
     noise_sd: float
     # the noise's norm over the largest norm that the sum of ``num_records`` clipped contributions
-    # can have, of units with a ``unit``; nan if their number was not given. Near 1 and above, one
-    # release is mostly noise.
+    # (of units with a ``unit``) can have; nan if their number was not given
     noise_to_signal: float
     # how many times all records are read; of records in chunks, every release reads all
     passes: float
@@ -354,6 +337,11 @@ def plan(
     # 0 without noise, also where the clip norm is infinite
     noise = first.noise_multiplier and first.noise_multiplier / first.sampler.rate
     largest = (setup.plan.num_records or float("nan")) / setup.method.size**0.5
+    taken: tuple[str, ...] = ()
+    if metadata is not None:
+        declared = metadata.declared(setup.records.trusted)
+        how = {True: f"declared in {metadata.source}", False: "trusted"}
+        taken = tuple(f"{line}: {how[str(line) in declared]}" for line in setup.records.trusted)
     return PlannedFit(
         plan=setup.plan,
         epsilon=setup.plan.epsilon(),
@@ -362,23 +350,13 @@ def plan(
         noise_to_signal=noise / largest,
         passes=passes(setup.plan.releases, in_chunks=setup.data.partitions > 1),
         numerics=numerics(compiled.is_exact),
-        taken=_taken(setup, metadata),
+        taken=taken,
     )
 
 
 def passes(releases: Iterable[Release | ReleaseSpec], *, in_chunks: bool) -> float:
     """Add up the shares of all records that releases read; of chunks, each reads all."""
     return sum(release.count * (1.0 if in_chunks else release.sampler.rate) for release in releases)
-
-
-def _taken(setup: Setup, metadata: PublicTable | None) -> tuple[str, ...]:
-    """Say of every line of numbers whether the file declares them, or they are taken on trust."""
-    if metadata is None:
-        return ()
-    trusted = setup.records.trusted
-    declared = metadata.declared(trusted)
-    how = {True: f"declared in {metadata.source}", False: "trusted"}
-    return tuple(f"{line}: {how[str(line) in declared]}" for line in trusted)
 
 
 def epsilon(
@@ -426,7 +404,8 @@ def epsilon(
     0.947
     """
     budget = Budget(None, delta, noise_multiplier, neighbours, sampling, accountant, num_records)
-    return budget.settle([_equal_releases(budget, sample_rate, n)]).epsilon()
+    release = ReleaseSpec("release", budget.sampler(sample_rate), 1.0, n)
+    return budget.settle([release]).epsilon()
 
 
 def calibrate(
@@ -472,8 +451,5 @@ def calibrate(
     5.43
     """
     budget = Budget(epsilon, delta, None, neighbours, sampling, accountant, num_records)
-    return budget.settle([_equal_releases(budget, sample_rate, n)]).releases[0].noise_multiplier
-
-
-def _equal_releases(budget: Budget, sample_rate: float, n: int) -> ReleaseSpec:
-    return ReleaseSpec("release", budget.sampler(sample_rate), 1.0, n)
+    release = ReleaseSpec("release", budget.sampler(sample_rate), 1.0, n)
+    return budget.settle([release]).releases[0].noise_multiplier

@@ -1,9 +1,8 @@
 """`pymc_dp.fit`: one function for all private methods, and everything that it settles beforehand.
 
 A fit reads its budget and its keywords, builds the method on a model that is proved to be one term
-a record, and settles its plan, all before it spends anything. `set_up` does so for dry runs as
-well, and `separation` for every later release of the same model. Then the fit compiles the method,
-makes its releases and returns the result.
+a record, and settles its plan (`set_up`), all before it spends anything. Then it compiles the
+method, makes its releases and returns the result.
 """
 
 import dataclasses
@@ -61,7 +60,6 @@ REFUSED = {
     "more_obj_params": "they would be fitted to private gradients",
     "total_grad_norm_constraint": "clipping is per record here: give clip_norm=",
 }
-TERMS = frozenset(field.name for field in dataclasses.fields(FitTerms))
 
 
 def fit(
@@ -208,7 +206,10 @@ def fit(
     draws = number_of_draws(draws, setup)
     called = _check_callbacks(callbacks)
     ledger = open_ledger(ledger)
-    rng = _public_generator(random_seed)
+    try:
+        rng = np.random.default_rng(random_seed)
+    except (TypeError, ValueError):
+        raise TypeError(f"random_seed={random_seed!r:.40} must be a whole number.") from None
     compiled = compile_method(setup, backend)
     rehearse_result(setup, draws)
     if lacks := withheld_in_words(setup.records.outputs.declarable):
@@ -281,7 +282,8 @@ def set_up_method(
 
 def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
     """Refuse what the method does not know, and what would carry data."""
-    known = sorted({*spec.options.keywords(), *TERMS})
+    terms = [field.name for field in dataclasses.fields(FitTerms)]
+    known = sorted([*spec.options.keywords(), *terms])
     for name in keywords:
         if name in REFUSED:
             raise ValueError(f"{name}= is refused in a private fit: {REFUSED[name]}.")
@@ -362,17 +364,19 @@ def separation(
     if data is not None and (units is not None or beside):
         data = {key: value for key, value in data.items() if key not in {budget.unit, *beside}}
     known = budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy
-    settings: dict[str, Any] = {
-        "data": data,
-        "public": public,
-        "start": start,
-        "units": units,
-        "beside": beside,
-    }
+    split = partial(
+        separate_unread,
+        data=data,
+        public=public,
+        start=start,
+        units=units,
+        beside=beside,
+        number_is_public=known,
+    )
 
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
         refuse_bad_start(model, start or {})
-        records, checked = separate_unread(model, number_is_public=known, **settings)
+        records, checked = split(model)
         refuse_bad_priors(model, records)
         refuse_scores_that_are_nan(model, records)
         public = {**numbers, **_public_numbers(records, budget, weights)}
@@ -420,13 +424,6 @@ def _check_callbacks(callbacks: Sequence[Callback] | None) -> tuple[Callback, ..
             "result's epsilon: leave it out, and see how the mean moved in idata['fit_stats']."
         )
     return functions
-
-
-def _public_generator(seed: Any) -> np.random.Generator:
-    try:
-        return np.random.default_rng(seed)
-    except (TypeError, ValueError):
-        raise TypeError(f"random_seed={seed!r:.40} must be a whole number, or None.") from None
 
 
 if fit.__doc__:  # python -OO strips it

@@ -1,14 +1,10 @@
 """The result of a fit: tried before the first release, and built after the last.
 
-`rehearse_result` builds a result of two draws from public numbers, and refuses what no result can
-hold. `make_result` draws the posterior from released states, describes the path of the fit, and
-builds the tree. A posterior has the variables and coords of `Records.outputs`, which holds
-releasable ones alone.
+A posterior has the variables and coords of `Records.outputs`, which holds releasable ones alone.
 """
 
 import copy
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -25,7 +21,6 @@ from pymc_dp.model.split import named_dims
 from pymc_dp.results.build import Outcome, build_result
 
 MOST_NUMBERS = 2**29  # the most that a posterior holds: 4 GB in double precision
-DRAW_DIMS = ("chain", "draw")  # what every posterior calls the axes of its draws
 PATH_POINTS = 50  # how many points of a fit's path a result keeps
 
 
@@ -52,7 +47,7 @@ def rehearse_result(setup: Setup, draws: int) -> None:
 def _check_names(records: Records) -> None:
     """Refuse names that PyMC allows, and no group of a result can have."""
     outputs = records.outputs
-    for name in DRAW_DIMS:
+    for name in ("chain", "draw"):
         if name in outputs.graphs:
             raise ValueError(
                 f"The variable `{name}` has the name of an axis of posterior draws: give it "
@@ -90,11 +85,7 @@ def _labels(tree: xr.DataTree) -> list[Any]:
 
 
 def _is_plain(label: Any) -> bool:
-    """Whether files of any kind can hold a name or a label: most can, and writing takes time.
-
-    >>> _is_plain("a b"), _is_plain("."), _is_plain(("a", 1))
-    (True, False, False)
-    """
+    """Whether files of any kind can hold a name or a label: most can, and writing takes time."""
     return isinstance(label, str) and label.isprintable() and bool(label.strip("."))
 
 
@@ -105,43 +96,32 @@ def make_result(
     again = copy.deepcopy(rng)
     with undisturbed():
         try:
-            idata = _result(setup, states, outcome, draws, rng)
+            groups = released_groups(setup.records, setup.method, states, draws, rng)
         except Exception as error:
             setup = _without_failing(setup, states[-1], draws, copy.deepcopy(again), error)
-            idata = _result(setup, states, outcome, draws, again)
+            groups = released_groups(setup.records, setup.method, states, draws, again)
+        idata = build_result(setup.records, setup.method, states, outcome, groups)
         for doubt in doubts_in(idata["privacy"].attrs["doubts"]):
             warnings.warn(doubt.text, PosteriorWarning, stacklevel=3)
     return idata
-
-
-def _result(
-    setup: Setup, states: list[Any], outcome: Outcome, draws: int, rng: np.random.Generator
-) -> xr.DataTree:
-    groups = released_groups(setup.records, setup.method, states, draws, rng)
-    return build_result(setup.records, setup.method, states, outcome, groups)
 
 
 def _without_failing(
     setup: Setup, state: Any, draws: int, rng: np.random.Generator, error: Exception
 ) -> Setup:
     """Leave out the variables that fail at some draw, as a doubt; raise what that does not mend."""
-    records, method = setup.records, setup.method
+    records, outputs, method = setup.records, setup.records.outputs, setup.method
     latents, _ = latent_draws(method, state, draws, rng)
-    graphs = records.outputs.graphs
-
-    def keeping(names: Iterable[str]) -> Records:
-        kept = {name: graphs[name] for name in names}
-        return records._replace(outputs=records.outputs._replace(graphs=kept))
-
-    def fails(name: str) -> bool:
+    kept = {}
+    for name, graph in outputs.graphs.items():
         try:
-            transform_draws(keeping([name]), latents)
+            alone = outputs._replace(graphs={name: graph})
+            transform_draws(records._replace(outputs=alone), latents)
+            kept[name] = graph
         except Exception:
-            return True
-        return False
-
-    failing = [name for name in graphs if fails(name)]
-    if not failing or len(failing) == len(graphs):
+            continue
+    failing = [name for name in outputs.graphs if name not in kept]
+    if not failing or not kept:
         raise error
     text = (
         f"The result lacks {', '.join(f'`{name}`' for name in failing)}: at some draws of the "
@@ -149,7 +129,7 @@ def _without_failing(
     )
     lacking = Doubt(Kind.INCOMPLETE, tuple(failing), text)
     return setup._replace(
-        records=keeping(name for name in graphs if name not in failing),
+        records=records._replace(outputs=outputs._replace(graphs=kept)),
         method=method._replace(doubts=lambda state: (*method.doubts(state), lacking)),
     )
 
@@ -233,6 +213,5 @@ def _fit_stats(method: Method, states: list[Any], fit: xr.Dataset) -> xr.Dataset
     for name, (dims, value) in method.trace(states[0]).items():
         values = [trace[name][1] for trace in traces]
         variables[name] = (("release", *dims), np.reshape(values, (len(values), *np.shape(value))))
-    used = {dim for dims, _ in variables.values() for dim in dims}
-    shared = {dim: fit[dim] for dim in used if dim in fit.coords}
-    return xr.Dataset(variables, {"release": chosen, **shared})
+    used = {dim: fit[dim] for dims, _ in variables.values() for dim in dims if dim in fit.coords}
+    return xr.Dataset(variables, {"release": chosen, **used})

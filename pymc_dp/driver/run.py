@@ -1,20 +1,15 @@
 """The run of every private method: compile, put the data behind a wall, ask, release, update.
 
-`compile_method` compiles what a method adds to each release, and tries it on made-up rows.
-`run_releases` puts the data behind a wall and makes the releases of the plan, one after the other.
-With a checkpoint they are kept in a file, and the same call goes on after a crash.
-
-A state is a function of the releases and of public draws. The file therefore holds the released
-vectors and the state of the public generator, and no state: the fit is computed again from them.
-It is an SQLite file, since a release must be written as a whole or not at all, and reading numbers
-from it runs no code. With a ledger, a release is booked between its computation and the moment when
-it is written. What is booked is never made again, so that no copy of the file gives a release a
-second value.
+With a checkpoint, releases are kept in a file, and the same call goes on after a crash. A state is
+a function of the releases and of public draws: the file holds the released vectors and the state of
+the public generator, and the fit is computed again from them. It is an SQLite file, since a release
+must be written as a whole or not at all, and reading numbers from it runs no code. With a ledger, a
+release is booked between its computation and the moment when it is written. What is booked is never
+made again, so that no copy of the file gives a release a second value.
 """
 
 import hashlib
 import json
-import operator
 import os
 import sqlite3
 import warnings
@@ -79,10 +74,11 @@ class Setup(NamedTuple):
 def compile_method(setup: Setup, backend: str) -> Compiled:
     """Compile a method for a backend, and try it on made-up rows."""
     compile_mode(backend)
-    method, spec = setup.method, setup.data.spec
+    method = setup.method
     compiled = method.compile(backend)
     backend = compiled.runs_on or backend
-    axes = {name: column.axis for name, column in spec.items()}
+    axes = {name: column.axis for name, column in setup.data.spec.items()}
+    # it is sent to workers, and may hold no data
     for_backend = partial(_for_backend, method.compile, backend, axes)
     compiled = compiled._replace(
         contributions=for_backend(compiled.contributions),
@@ -179,24 +175,19 @@ def progress(positions: range, partitions: int, shown: bool) -> Iterator[Steps]:
 
 
 class Checkpoint:
-    """The releases of one fit, in a file that is created if it does not exist.
-
-    Raises ValueError where the file is of another fit, where a release has failed, or where the
-    file has moved: two files of one fit would go on to two different values of one release. A copy
-    that was moved back to where the file was is seen with a ledger alone.
-    """
+    """The releases of one fit, in a file that is created if it does not exist."""
 
     def __init__(
         self, path: str | os.PathLike[str], setup: Setup, seed: int | None, ledger: Ledger | None
     ) -> None:
         self.path = Path(path).resolve()
-        self._book: Callable[[Release], None] | None = None
+        self.book: Callable[[Release], None] | None = None  # books releases, in place of the wall
         about = {
             "version of pymc_dp": version("pymc-dp"),  # its updates follow from releases
             "model": fingerprint(setup.records),
             "plan": setup.plan.to_json(),
             "method": json.dumps([setup.name, setup.method.settings], default=str),
-            "random seed": json.dumps(_whole(seed)),
+            "random seed": str(seed),
             "ledger": json.dumps(None if ledger is None else [str(ledger.path), *ledger.terms]),
             "noise": "secret" if TEST_SEED.get() is None else "test mode",
         }
@@ -235,10 +226,6 @@ class Checkpoint:
             self._note(db, booking=str(booking.fit))
         return booking
 
-    def books(self, booking: Booking) -> None:
-        """Let `keep` book releases, in place of the wall."""
-        self._book = booking
-
     def kept(self) -> list[tuple[str, Noisy]]:
         """Return the releases that were made, in their order, each with its name."""
         with locked(self.path, "rwc") as db:
@@ -251,18 +238,15 @@ class Checkpoint:
         ]
 
     def release(self, wall: PrivacyWall, query: Query) -> Noisy:
-        """Make a release, and hand it out once it is booked and written.
-
-        Made again with other coins until it succeeds, a release that fails would have another
-        distribution than the plan accounts: the failure is noted. Whether partitions can be read
-        depends on no coins, since every release reads all of them.
-        """
+        """Make a release, and hand it out once it is booked and written."""
         made = len(wall.made)
         try:
             noisy = wall.release(query)
-        except UnreadableError:
+        except UnreadableError:  # which depends on no coins: every release reads all partitions
             raise
         except Exception as error:
+            # made again with other coins until it succeeds, a release that fails would have
+            # another distribution than the plan accounts
             if len(wall.made) > made:
                 # whatever keeps the note from being written, the release has failed
                 with suppress(sqlite3.Error, KeyboardInterrupt), locked(self.path, "rwc") as db:
@@ -282,8 +266,8 @@ class Checkpoint:
         try:
             with locked(self.path, "rwc") as db:
                 db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", row)
-                if self._book:
-                    self._book(release)
+                if self.book:
+                    self.book(release)
         except sqlite3.Error as error:
             raise UnbookedError(
                 f"The release could not be written to checkpoint={str(self.path)!r} ({error}), or "
@@ -291,6 +275,10 @@ class Checkpoint:
             ) from None
 
     def _refuse_other_fits(self, noted: dict[str, str], about: dict[str, str]) -> None:
+        """Refuse files of other fits, of failed ones, and copies, except those moved back.
+
+        Two files of one fit would go on to two different values of one release.
+        """
         for name, value in about.items():
             if noted.get(name) != value:
                 raise ValueError(
@@ -317,17 +305,6 @@ class Checkpoint:
         db.executemany("INSERT INTO fit VALUES (?, ?)", values.items())
 
 
-def _whole(seed: int | None) -> int | None:
-    """Return a seed that can be compared with that of the interrupted fit."""
-    try:
-        return None if seed is None else operator.index(seed)
-    except TypeError:
-        raise TypeError(
-            f"random_seed must be a whole number or None where checkpoint= is given, not an object "
-            f"of type {type(seed).__name__}: the same call must be recognised."
-        ) from None
-
-
 def fingerprint(records: Records) -> str:
     """Return a digest of a model's prior, likelihood and initial values: no data."""
     parts = [_graph([records.prior, *records.batch.terms])]
@@ -342,7 +319,12 @@ def _graph(outputs: Iterable[AnyVariable]) -> str:
 
     def name(variable: AnyVariable) -> str:
         if variable not in names:
-            names[variable] = f"{len(names)}: {_leaf(variable)}"
+            leaf = f"{variable.name} {variable.type}"
+            if isinstance(variable, Constant):
+                value = np.asarray(variable.data)
+                shown = value.tobytes().hex() if value.dtype != object else str(variable.data)
+                leaf = f"{value.dtype} {value.shape} {shown}"
+            names[variable] = f"{len(names)}: {leaf}"
         return names[variable]
 
     lines = []
@@ -351,14 +333,6 @@ def _graph(outputs: Iterable[AnyVariable]) -> str:
         lines.append(f"{node.op} {_graph(inner) if inner else ''} {[name(x) for x in node.inputs]}")
         names.update({out: f"{len(names) + k}" for k, out in enumerate(node.outputs)})
     return "\n".join([*lines, *map(name, outputs)])
-
-
-def _leaf(variable: AnyVariable) -> str:
-    if not isinstance(variable, Constant):
-        return f"{variable.name} {variable.type}"
-    value = np.asarray(variable.data)
-    shown = value.tobytes().hex() if value.dtype != object else str(variable.data)
-    return f"{value.dtype} {value.shape} {shown}"
 
 
 def run_releases(
@@ -388,17 +362,10 @@ def run_releases(
         wall = build_wall(setup, compiled, reserve=account, done=done, made=made)
         release = wall.release if checkpoint is None else partial(checkpoint.release, wall)
         states = run(release, states, ask, update, steps, callbacks)
-    source = wall.random
-    outcome = Outcome(
-        setup.name,
-        plan,
-        wall.made,
-        source.label,
-        source.valid,
-        compiled.is_exact,
-        algorithm=in_words(method.algorithms),
+    coins, algorithm = (wall.random.label, wall.random.valid), in_words(method.algorithms)
+    return states, Outcome(
+        setup.name, plan, wall.made, *coins, compiled.is_exact, algorithm=algorithm
     )
-    return states, outcome
 
 
 def _account(
@@ -407,7 +374,7 @@ def _account(
     """Set the plan aside, settled at the end; return what books releases if no checkpoint does."""
     if checkpoint is None:
         return ends.enter_context(ledger.reserve(setup.name, setup.plan))
-    checkpoint.books(ends.enter_context(checkpoint.reserve(ledger, setup)))
+    checkpoint.book = ends.enter_context(checkpoint.reserve(ledger, setup))
     return None
 
 
@@ -444,20 +411,14 @@ def run(
                     raise
                 except Exception as error:
                     callbacks = [other for other in callbacks if other is not callback]
-                    _warn(callback, i, error)
+                    _warn_of_failure(callback, i, error)
     except (StopIteration, KeyboardInterrupt):
         pass
     return states
 
 
 def read_only(value: Any) -> Any:
-    """Copy a state, with views of its arrays that cannot be written to.
-
-    Earlier states that it holds stay as they are.
-
-    >>> read_only({"mean": np.zeros(2)})["mean"].flags.writeable
-    False
-    """
+    """Copy a state, with views of its arrays that cannot be written to."""
     if isinstance(value, np.ndarray):
         view = value.view()
         view.flags.writeable = False
@@ -465,12 +426,13 @@ def read_only(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: read_only(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
+        # earlier states that it holds stay as they are
         items = [item if type(item) is type(value) else read_only(item) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
 
 
-def _warn(callback: Callback, i: int, error: Exception) -> None:
+def _warn_of_failure(callback: Callback, i: int, error: Exception) -> None:
     name = callback.__name__ if isroutine(callback) else type(callback).__name__
     reason = format_exception_only(error)[-1].strip()  # also of one that has no text
     with undisturbed():
@@ -485,24 +447,14 @@ def _warn(callback: Callback, i: int, error: Exception) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Compute as numpy does without errors, and show warnings that the caller has made errors.
-
-    >>> with np.errstate(all="raise"), undisturbed():
-    ...     float(np.float64(1) / 0)
-    inf
-    """
+    """Compute as numpy does without errors, and show warnings that the caller has made errors."""
+    filters: Any = [*reversed(warnings.filters)]
     with np.errstate(all="ignore"), ExitStack() as ends:
         # elsewhere filters stay as they are: they are those of all threads
-        if any(action == "error" for action, *_ in warnings.filters):
+        if any(action == "error" for action, *_ in filters):
             ends.enter_context(warnings.catch_warnings())
-            _show_errors()
+            for action, message, category, module, line in filters:
+                about, within = (getattr(text, "pattern", text) or "" for text in (message, module))
+                shown: Any = "default" if action == "error" else action
+                warnings.filterwarnings(shown, about, category, within, line)
         yield
-
-
-def _show_errors() -> None:
-    """Show each warning once for every place in the code, where filters make it an error."""
-    filters: Any = reversed(tuple(warnings.filters))
-    for action, message, category, module, line in filters:
-        about, within = (getattr(text, "pattern", text) or "" for text in (message, module))
-        shown: Any = "default" if action == "error" else action
-        warnings.filterwarnings(shown, about, category, within, line)

@@ -1,13 +1,9 @@
 """Predicted margins, contrasts and average treatment effects, by g-computation.
 
-`effect` averages a model's expected outcome with predictors set to given values, and compares the
-averages. Its phases: the settings are read; the average is taken over public rows, which is
-post-processing, or over the fitted records, which is one more release; draws of the margins are
-summarised.
-
-Over the fitted records outcomes are drawn, with predictors set, at points of the posterior. What is
-released is, for each setting, the average's projection on the linear functions of the latents: its
-mean over the posterior, and its slope along each direction.
+The average is taken over public rows, which is post-processing, or over the fitted records, which
+is one more release. There outcomes are drawn, with predictors set, at points of the posterior. What
+is released is, for each setting, the average's projection on the linear functions of the latents:
+its mean over the posterior, and its slope along each direction.
 """
 
 import math
@@ -40,7 +36,6 @@ from pymc_dp.tables.formula import changed_copy, is_bambi, pymc_model
 from pymc_dp.tables.given import refuse_bad_indices
 
 SMALLEST = 1e-9  # probabilities this near to 0 and 1 have finite odds
-NAME = "expected outcomes"
 # points of the posterior at which outcomes are drawn
 POINTS = 200
 FEWEST_POINTS = 20
@@ -161,7 +156,7 @@ def effect(
     >>> 0.1 < result["difference"].sel(statistic="mean").item() < 0.3
     True
     """
-    chosen = read_settings(settings)
+    chosen = _read_settings(settings)
     if not 0 < prob < 1:
         raise ValueError(f"prob={prob!r} must be between 0 and 1.")
     privacy_of(idata)
@@ -176,17 +171,10 @@ def effect(
         if weights is not None or public:
             raise ValueError("weights= and public= are for public rows: give these as over=.")
         budget = later_budget(
-            idata,
-            epsilon=epsilon,
-            delta=delta,
-            noise_multiplier=noise_multiplier,
-            neighbours=neighbours,
-            accountant=accountant,
-            num_records=num_records,
-            unit=unit,
+            idata, epsilon, delta, noise_multiplier, neighbours, accountant, num_records, unit
         )
         model = model_in_use(model)
-        return record_margins(
+        return _record_margins(
             idata, model, chosen, outcome, bounds, prob, data, budget, ledger, backend
         )
     terms = (epsilon, delta, noise_multiplier, bounds, data, neighbours, num_records, unit, ledger)
@@ -196,13 +184,13 @@ def effect(
             "bounds=, data=, neighbours=, num_records=, unit= and ledger=."
         )
     own = (public,) if isinstance(public, str) else tuple(public)
-    margins, shares = public_margins(idata, model, chosen, over, weights, outcome, own)
+    margins, shares = _public_margins(idata, model, chosen, over, weights, outcome, own)
     result = describe(chosen, margins, prob, shares=shares)
     result.attrs |= {"over": "public rows", "epsilon_spent": 0.0}
     return xr.DataTree.from_dict({"effect": result})
 
 
-def read_settings(settings: Mapping[Place, Sequence[Any]]) -> Mapping[str, Values]:
+def _read_settings(settings: Mapping[Place, Sequence[Any]]) -> Mapping[str, Values]:
     """Read a caller's settings by label: the first values of all predictors, then the second."""
     if not isinstance(settings, Mapping) or not settings:
         raise TypeError(
@@ -222,16 +210,12 @@ def read_settings(settings: Mapping[Place, Sequence[Any]]) -> Mapping[str, Value
 
 
 def _values(place: Place, values: Sequence[Any]) -> list[Any]:
-    if not isinstance(place, str):
-        try:
-            name, column = place
-        except (TypeError, ValueError):
-            name, column = None, None
-        if not isinstance(name, str) or not isinstance(column, int | np.integer):
-            raise TypeError(
-                f"settings= has the key {place!r}: it must be the name of a predictor, or its name "
-                "and the number of a column, such as ('X', 2)."
-            )
+    pair = place if isinstance(place, tuple) and len(place) == 2 else (place, 0)
+    if not isinstance(pair[0], str) or not isinstance(pair[1], int | np.integer):
+        raise TypeError(
+            f"settings= has the key {place!r}: it must be the name of a predictor, or its name "
+            "and the number of a column, such as ('X', 2)."
+        )
     if isinstance(values, str) or np.ndim(values) != 1 or not len(values):
         raise ValueError(
             f"settings= must give `{_named(place)}` a list of values, such as [0, 1]; the first "
@@ -248,7 +232,7 @@ def _named(place: Place) -> str:
     return place if isinstance(place, str) else f"{place[0]}[{place[1]}]"
 
 
-def public_margins(
+def _public_margins(
     idata: xr.DataTree,
     model: Any,
     settings: Mapping[str, Values],
@@ -322,8 +306,8 @@ def _with_expected(
         if other in ancestors([expected]) and other.name not in given:
             raise ValueError(f"over= lacks `{other.name}`, which the expected outcome depends on.")
     with made:
-        pm.Deterministic(expected_name(name), expected)
-    return made, expected_name(name), isinstance(rv.owner.op, BernoulliRV)
+        new = pm.Deterministic(f"expected {name}", expected)
+    return made, str(new.name), isinstance(rv.owner.op, BernoulliRV)
 
 
 def _outcome(model: pm.Model, outcome: str | None) -> str:
@@ -346,11 +330,6 @@ def _of_any_length(rv: Any) -> Any:
     return make(node.op.rng_param(node), None, *parameters).outputs[1]
 
 
-def expected_name(name: str) -> str:
-    """Name the expected value of an observed variable."""
-    return f"expected {name}"
-
-
 def _set(rows: Any, setting: Values) -> Any:
     changed = rows.copy()
     number = len(rows[_names(rows)[0]])
@@ -369,7 +348,7 @@ def _set(rows: Any, setting: Values) -> Any:
     return changed
 
 
-def record_margins(
+def _record_margins(
     idata: xr.DataTree,
     model: pm.Model,
     settings: Mapping[str, Values],
@@ -383,9 +362,8 @@ def record_margins(
 ) -> xr.DataTree:
     """Release the averages, and describe them with the noise in their intervals."""
     sizes = idata["posterior"].sizes
-    every = sizes["chain"] * sizes["draw"]
     numbers = {} if bounds is None else {"bounds=": bounds}
-    fitted = open_fitted(idata, model, data, budget, every, numbers)
+    fitted = open_fitted(idata, model, data, budget, sizes["chain"] * sizes["draw"], numbers)
     records, leaf = fitted.records, _leaf(fitted.records, outcome)
     is_binary = bool(records.outcomes and records.outcomes[0].is_binary)
     limits = _limits(bounds, is_binary)
@@ -396,7 +374,7 @@ def record_margins(
     size, points = nodes.basis.shape[1], len(nodes.points)
     values = [*settings.values()]
     noisy, made = ask(
-        NAME,
+        "expected outcomes",
         fitted,
         budget,
         ledger,
@@ -454,9 +432,8 @@ def _check_places(
                 f"it a pm.Data('{name}', ...); of a formula, average over public rows by over=."
             )
         lengths = [length for length in records.shapes[name] if length is not None]
-        if [column is not None and 0 <= column < length for length in lengths] != (
-            [] if column is None else [True]
-        ):
+        one_column = column is not None and len(lengths) == 1 and 0 <= column < lengths[0]
+        if not one_column and (lengths or column is not None):
             raise ValueError(
                 f"settings= names {place!r}, but a record's `{name}` has the shape {lengths}: name "
                 f"one column of a matrix, such as ('{name}', 0), and what is no matrix by its name."
@@ -480,10 +457,9 @@ def _check_levels(model: pm.Model, settings: Mapping[str, Values], unit: str | N
 
 
 def nodes_of(every: np.ndarray) -> tuple[Nodes, np.ndarray]:
-    """Choose points, and functions of the latents that are orthonormal on them.
+    """Choose points, and linear functions of the latents that are orthonormal on them.
 
-    Return also these functions, but for the constant one, at as many draws as there are, (draws,
-    r). They are linear in the latents.
+    Return also these functions, but for the constant one, at all draws, (draws, r).
     """
     if len(every) < FEWEST_POINTS:
         raise ValueError(f"The result has fewer than {FEWEST_POINTS} draws: fit with more draws=.")
@@ -524,13 +500,11 @@ def margin_draws(
 
 
 def without_noise(slopes: np.ndarray, sd: float) -> np.ndarray:
-    """Shorten noisy slopes, (settings, r), so that their products hold no noise on average.
-
-    Noise adds ``r sd^2`` to each eigenvalue of the products; one standard deviation of that is
-    left, so that intervals are rather too wide.
-    """
+    """Shorten noisy slopes, (settings, r), so that their products hold no noise on average."""
     r = slopes.shape[1]
     values, axes = np.linalg.eigh(slopes @ slopes.T)
+    # noise adds r sd^2 to each eigenvalue: one standard deviation of that is left, so that
+    # intervals are rather too wide
     excess = max(r - (2 * r) ** 0.5, 0.0) * sd**2
     shares = np.sqrt(np.clip(1 - excess / np.maximum(values, 1e-300), 0.0, 1.0))
     return np.asarray((axes * shares) @ axes.T @ slopes)
@@ -549,16 +523,15 @@ def describe(
         odds = odds / (1 - odds)
         contrasts["odds_ratio"] = odds[1:] / odds[:1]
     labels = [*settings]
-    summaries = {"margin": (("setting", "statistic"), _summary(margins, prob))}
-    summaries |= {
-        name: (("contrast", "statistic"), _summary(values, prob))
-        for name, values in contrasts.items()
-        if len(others)
+    summaries = {
+        "margin": (("setting", "statistic"), _summary(margins, prob)),
+        "margin_draws": (("setting", "margin_draw"), margins),
     }
-    summaries["margin_draws"] = (("setting", "margin_draw"), margins)
     coords: dict[str, Any] = {"setting": labels, "statistic": ["mean", "sd", "lower", "upper"]}
     if len(others):
         coords["contrast"] = [f"{label} against {labels[0]}" for label in labels[1:]]
+        for name, values in contrasts.items():
+            summaries[name] = (("contrast", "statistic"), _summary(values, prob))
     return xr.Dataset(summaries, coords, {"prob": prob})
 
 

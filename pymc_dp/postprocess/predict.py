@@ -1,11 +1,7 @@
 """Predictions for new records, and nothing else.
 
-PyMC's own posterior predictive sampling works on a private result too, but puts the observed data,
-the constants and the record coords of the model back into the tree.
-
-`predict` makes the graphs of a model's outcomes and deterministics anew, for any number of records;
-chooses what is predicted; puts new rows in the place of the model's own; refuses codes that pick
-no entry of the fitted model; and draws.
+PyMC's own posterior predictive sampling puts the observed data, the constants and the record coords
+of the model back into the tree.
 """
 
 import json
@@ -141,7 +137,10 @@ def predict(
     hardened = declare_public(harden(model), declared)
     new = with_declared(for_new_records(hardened, unit), hardened, own)
     codes = None if unit is None else data.pop(unit, None)
-    data = _of_new_rows(hardened, new, unit) if of_formula else data
+    if of_formula:  # the model was made on the new rows
+        left_out = {unit, *new.observed, *(mask.leaf for mask in hardened.masks)}
+        leaves = [leaf for v, leaf in hardened.leaves.items() if v in new.axes.axis]
+        data = {leaf.name: leaf.value for leaf in leaves if leaf.name not in left_out}
     new = with_given(new, hardened, data)
     predicted = _chosen(hardened, new, var_names, data)
     refuse_own_functions(list(predicted.values()), declared)
@@ -271,13 +270,6 @@ def with_declared(new: NewRecords, hardened: HardenedModel, names: Collection[st
     return new._replace(withheld=new.withheld.difference(names))
 
 
-def _of_new_rows(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[str, Any]:
-    """Return the predictors of a model that was made on the new rows."""
-    left_out = {unit, *new.observed, *(mask.leaf for mask in hardened.masks)}
-    leaves = hardened.leaves.items()
-    return {x.name: x.value for v, x in leaves if v in new.axes.axis and x.name not in left_out}
-
-
 def with_given(new: NewRecords, hardened: HardenedModel, names: Collection[str]) -> NewRecords:
     """Let what reads an observed variable read its new values, where these are among ``names``."""
     graphs: dict[str, Any] = new.observed | new.deterministics
@@ -363,10 +355,9 @@ def put_new_data(
     for name, leaf in records.items():
         if leaf.variable in read and name not in data:
             unnamed = f" It is {leaf}: make it pm.Data('x', ...).{OF_FORMULA}"
-            unnamed = "" if leaf.declared else unnamed
             raise ValueError(
                 f"data= lacks `{name}`, which the predictions depend on: give its values for the "
-                f"new records under this name.{unnamed}"
+                f"new records under this name.{'' if leaf.declared else unnamed}"
             )
     columns = {name: column(records[name], axes, values) for name, values in data.items()}
     counts = {each.rows for each in columns.values()} | (set() if rows is None else {rows})
@@ -439,9 +430,7 @@ def refuse_missing_levels(
 ) -> None:
     """Refuse new data that index an array before its start or beyond its end.
 
-    PyTensor counts negative numbers from the end, so that -1, which pandas writes for a category
-    that is missing, would pick the last group. ``data`` are the shared variables that hold the
-    new records; ``values`` are those of the graphs' ``inputs``.
+    ``data`` are the shared variables that hold the new records; ``values`` are those of ``inputs``.
     """
     picked = list(_picked(graphs, data))
     if not picked:

@@ -10,8 +10,6 @@ from scipy.special import expit
 
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.methods.vips.belief_nets import (
-    BeliefNet,
-    Context,
     context_at,
     inference_of,
     recognise,
@@ -76,7 +74,17 @@ def reconstruct(
         structure = recognise(records)
     except NotConjugateError as reason:
         raise ValueError(f"The model is no belief net that vips fits: {reason}.") from None
-    context = _released_context(structure, idata["fit"].to_dataset())
+    released = idata["fit"].to_dataset()
+    try:
+        moments = {
+            name: (released[f"{name}.mean"].to_numpy(), released[f"{name}.sd"].to_numpy())
+            for name in structure.moved
+        }
+    except KeyError as missing:
+        raise ValueError(
+            f"This result is not a vips fit of the model: it lacks {missing}."
+        ) from None
+    context = context_at(structure, moments)
     [name] = records.shapes.keys() - records.local_latents.keys()
     axis, dtype = records.shapes[name].index(None), records.batch.inputs[name].type.dtype
     column = Column(as_array(f"data=`{name}`", data[name]), axis, dtype)
@@ -93,19 +101,6 @@ def reconstruct(
         )
     features = inference_of(structure, iterations)(kappa, context).features
     return _arranged(records, model, column, expit(features @ context.mean.T))
-
-
-def _released_context(structure: BeliefNet, released: xr.Dataset) -> Context:
-    try:
-        moments = {
-            name: (released[f"{name}.mean"].to_numpy(), released[f"{name}.sd"].to_numpy())
-            for name in structure.moved
-        }
-    except KeyError as missing:
-        raise ValueError(
-            f"This result is not a vips fit of the model: it lacks {missing}."
-        ) from None
-    return context_at(structure, moments)
 
 
 def _arranged(

@@ -60,29 +60,29 @@ def perplexity(idata: xr.DataTree, documents: Any, given: Any = None) -> float:
     >>> pymc_dp.perplexity(idata, new[None]) < 30
     True
     """
-    fit = _fit_of_topics(idata)
+    fit = idata["fit"].to_dataset() if "fit" in idata.children else xr.Dataset()
+    if "document_concentration" not in fit:
+        raise ValueError(
+            "This result holds no topics: fit a topic model by pymc_dp.fit(method='vips')."
+        )
     concentration = fit["concentration"].values
     beta = concentration / concentration.sum(axis=1, keepdims=True)
     alpha = fit["document_concentration"].values
     scored = _counts("documents", documents, beta.shape[1])
     if scored.sum() == 0:
         raise ValueError("documents= holds no words.")
-    if given is None:
-        return _perplexity([_bound(part, beta, alpha) for part in _in_parts(scored)], scored)
-    known = _counts("given", given, beta.shape[1])
+    known = scored if given is None else _counts("given", given, beta.shape[1])
     if known.shape != scored.shape:
         raise ValueError(f"given= holds {known.shape[0]} documents, documents= {scored.shape[0]}.")
-    pairs = zip(_in_parts(scored), _in_parts(known), strict=True)
-    return _perplexity([_completed(part, seen, beta, alpha) for part, seen in pairs], scored)
-
-
-def _fit_of_topics(idata: xr.DataTree) -> xr.Dataset:
-    fit = idata["fit"].to_dataset() if "fit" in idata.children else xr.Dataset()
-    if "document_concentration" not in fit:
-        raise ValueError(
-            "This result holds no topics: fit a topic model by pymc_dp.fit(method='vips')."
-        )
-    return fit
+    total = 0.0
+    for part, seen in zip(_in_parts(scored), _in_parts(known), strict=True):
+        gamma = explain(seen, beta, alpha, ITERATIONS).gamma
+        if given is None:
+            total += _bound(part, gamma, beta, alpha)
+        else:
+            shares = gamma / gamma.sum(axis=1, keepdims=True)
+            total += part.counts @ _log_probabilities(part, shares, beta)
+    return float(np.exp(-total / scored.sum()))
 
 
 def _counts(name: str, values: Any, words: int) -> csr_matrix:
@@ -102,13 +102,8 @@ def _in_parts(counts: csr_matrix) -> Iterator[Documents]:
         yield Documents(part.indptr, part.indices, part.data, np.ones(part.shape[0], bool))
 
 
-def _perplexity(log_probabilities: list[float], counts: csr_matrix) -> float:
-    return float(np.exp(-sum(log_probabilities) / counts.sum()))
-
-
-def _bound(documents: Documents, beta: np.ndarray, alpha: np.ndarray) -> float:
+def _bound(documents: Documents, gamma: np.ndarray, beta: np.ndarray, alpha: np.ndarray) -> float:
     """Evidence lower bound of documents, as sequences of words, at one point of the topics."""
-    gamma = explain(documents, beta, alpha, ITERATIONS).gamma
     total = gamma.sum(axis=1, keepdims=True)
     log_shares = digamma(gamma) - digamma(total)
     of_words = documents.counts @ _log_probabilities(documents, np.exp(log_shares), beta)
@@ -116,15 +111,6 @@ def _bound(documents: Documents, beta: np.ndarray, alpha: np.ndarray) -> float:
     posterior = gammaln(total[:, 0]) - gammaln(gamma).sum(axis=1)
     posterior += ((gamma - 1) * log_shares).sum(axis=1)
     return float(of_words + (prior - posterior).sum())
-
-
-def _completed(
-    documents: Documents, given: Documents, beta: np.ndarray, alpha: np.ndarray
-) -> float:
-    """Log probability of words, at the shares fitted to other words of their documents."""
-    gamma = explain(given, beta, alpha, ITERATIONS).gamma
-    shares = gamma / gamma.sum(axis=1, keepdims=True)
-    return float(documents.counts @ _log_probabilities(documents, shares, beta))
 
 
 def _log_probabilities(documents: Documents, shares: np.ndarray, beta: np.ndarray) -> np.ndarray:

@@ -1,9 +1,6 @@
 """The tree that a fit returns: what was released, what was spent on it, and what may leave.
 
-First the tree, built around released groups, with the guarantee of its plan in the group
-``privacy``. Then the list of what was released, which every result carries: what is not on it is
-not saved. Last `compose`, which rebuilds the plans of several results and says what all of them
-cost together, if nothing was learned between the fits.
+Every result carries a list of what was released: what is not on it is not saved.
 """
 
 from __future__ import annotations
@@ -92,8 +89,7 @@ def build_result(
 ) -> xr.DataTree:
     """Build the tree that a fit returns around ``groups`` of released values.
 
-    **Privacy.** Everything here is a function of released states, of public draws and of the
-    plan: nothing that a method or a posterior is made from holds data.
+    **Privacy.** Everything here is a function of released states, public draws and the plan.
     """
     groups["posterior"].attrs = {
         "inference_library": "pymc_dp",
@@ -115,25 +111,28 @@ def with_guarantee(
 ) -> xr.DataTree:
     """Join groups of released values with ``privacy``, and list all that is released."""
     privacy = _privacy(outcome)
-    known = {"declared_public": sorted(outcome.public), "trusted_constants": _trusted(records)}
-    nothing: dict[str, Any] = {"withheld": [], "doubts": [], "settings": {}, "defaults": {}}
-    described = known | nothing | dict(about)
+    described: dict[str, Any] = {
+        "declared_public": sorted(outcome.public),
+        "trusted_constants": _trusted(records),
+        **{"withheld": [], "doubts": [], "settings": {}, "defaults": {}},
+        **about,
+    }
     privacy.attrs |= {name: json.dumps(value) for name, value in described.items()}
     whole = {name: _of_text(group) for name, group in groups.items()} | {"privacy": privacy}
-    privacy.attrs["released"] = json.dumps(released_names(whole))
+    names = {name: [*map(str, (*x.variables, *x.attrs))] for name, x in whole.items()}
+    names["privacy"].append("released")
+    privacy.attrs["released"] = json.dumps(names)
     return xr.DataTree.from_dict(whole)
 
 
 def _of_text(group: xr.Dataset) -> xr.Dataset:
     """Copy a group with text for names: an object that is text and more carries what it has."""
-    names = {name: str.__str__(name) for name in (*group.variables, *group.dims)}
-    return group.rename(names)
+    return group.rename({name: str.__str__(name) for name in (*group.variables, *group.dims)})
 
 
 def _trusted(records: Records) -> list[str]:
     """List what is trusted, without counting the numbers in what goes by records."""
-    # the size of a record's variable is a number of its graph: where it equals another number, a
-    # count is smaller by one
+    # such a count would depend on whether the size of a record's variable equals another number
     names, many = records.term_names, len(records.term_names) - len(records.local_latents)
     kinds = dict.fromkeys(names[:many], "likelihood") | dict.fromkeys(names[many:], "prior")
     others = [str(x) for x in records.trusted if x.name not in kinds or x.kind == "operation"]
@@ -215,13 +214,6 @@ def numerics(is_exact: bool) -> str:
     return "exact" if is_exact else "idealized"
 
 
-def released_names(groups: dict[str, xr.Dataset]) -> dict[str, list[str]]:
-    """Name every variable and attribute of every group of a fresh result."""
-    names = {name: [*map(str, (*group.variables, *group.attrs))] for name, group in groups.items()}
-    names["privacy"].append("released")
-    return names
-
-
 def privacy_of(idata: xr.DataTree) -> xr.Dataset:
     """Return the ``privacy`` group of a result; refuse anything else."""
     if not isinstance(idata, xr.DataTree):
@@ -297,8 +289,15 @@ def compose(results: Sequence[xr.DataTree], *, delta: float) -> Composition:
     plans = [_plan_of(idata, f"Result {i}") for i, idata in enumerate(results)]
     first = plans[0]
     for i, plan in enumerate(plans):
-        _refuse_difference(i, "neighbours", plan.neighbours.value, first.neighbours.value)
-        _refuse_difference(i, "unit", plan.unit, first.unit)
+        for term, value, other in (
+            ("neighbours", plan.neighbours.value, first.neighbours.value),
+            ("unit", plan.unit, first.unit),
+        ):
+            if value != other:
+                raise ValueError(
+                    f"Result {i} has {term}={value!r} and result 0 has {other!r}: their guarantees "
+                    "are about different things and do not compose."
+                )
     releases = tuple(release for plan in plans for release in plan.releases)
     whole = Plan(releases, first.neighbours, delta, PLD, unit=first.unit)
     return Composition(whole.epsilon(), delta, len(plans), whole)
@@ -318,14 +317,6 @@ def _plan_of(idata: xr.DataTree, name: str) -> Plan:
             f"epsilon={attrs['epsilon']:g}: leave it out, and state that it exists."
         )
     return plan_from_json(attrs["dp_event"])
-
-
-def _refuse_difference(i: int, term: str, value: str | None, first: str | None) -> None:
-    if value != first:
-        raise ValueError(
-            f"Result {i} has {term}={value!r} and result 0 has {first!r}: their guarantees are "
-            "about different things and do not compose."
-        )
 
 
 def plan_from_json(text: str) -> Plan:

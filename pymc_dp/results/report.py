@@ -1,15 +1,13 @@
 """What is read from a result: its guarantee in words, the share of noise in its width, a file.
 
-`in_words` writes the paragraphs of `pymc_dp.privacy_report` that a result alone gives. `summary`
-says of each variable how much of its width is privacy noise. `save` and `load` write and read what
-the fit released, in netCDF or Zarr. All are post-processing.
+All of it is post-processing.
 """
 
 import json
 import math
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +52,19 @@ def in_words(
     attrs = privacy_of(idata).attrs
     named = attrs["algorithm"]
     algorithm = named and f"Algorithm of method={attrs['method']!r}: {named}."
-    made = [_guarantee(attrs), _mechanism(attrs), algorithm, _selected(attrs)]
-    made.append(_weights(json.loads(attrs["settings"])))
+    made = [_guarantee(attrs), _mechanism(attrs), algorithm, *_options(attrs)]
     if metadata is not None and model is None:
         raise ValueError("metadata= needs model=, whose numbers the file declares: give both.")
     values = {} if model is None else _values(model, json.loads(attrs["declared_public"]))
     taken = [_public(attrs, idata, metadata), _trusted(attrs, values, metadata)]
     doubts = " ".join(doubt.text for doubt in doubts_in(attrs["doubts"]))
     doubtful = doubts and f"Doubtful about the posterior: {doubts}"
-    parts = [*made, NUMERICS[attrs["numerics"]], *taken, LIMITS, doubtful, _added(idata)]
+    added = added_names(idata)
+    warning = added and (
+        f"WARNING: this tree also holds {added}, which the fit did not release and which may be "
+        "private. pymc_dp.save leaves them out; to_netcdf and to_zarr write them."
+    )
+    parts = [*made, NUMERICS[attrs["numerics"]], *taken, LIMITS, doubtful, warning]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -87,28 +89,24 @@ def contribution(attrs: Mapping[str, Any]) -> str:
 
 def _guarantee(attrs: dict[str, Any]) -> str:
     epsilon, delta = attrs["epsilon"], attrs["delta"]
-    if math.isfinite(attrs.get("epsilon_if_exact", math.nan)):
-        return _if_exact(attrs)
+    exact = attrs.get("epsilon_if_exact", math.nan)
+    unit, change = attrs["privacy_unit"], neighbours_in_words(attrs)
+    if math.isfinite(exact):
+        return (
+            "NO GUARANTEE IS PROVED. If every draw were an exact one, the result would be "
+            f"{exact:.4g}-differentially private per {unit}, for {change}. A Markov chain comes "
+            "close to its target, and how close is unknown: at a total variation distance g, delta "
+            f"is {1 + math.exp(exact):.3g} g for each draw. Use another method if that is not "
+            "enough."
+        )
     if math.isnan(epsilon):
         return "NOT PRIVATE. The noise was made in test mode and can be repeated by anyone."
     if math.isinf(epsilon):
         return "NOT PRIVATE. No noise was added."
-    unit, change = attrs["privacy_unit"], neighbours_in_words(attrs)
     return (
         f"Guarantee: ({epsilon:.4g}, {delta:g})-differential privacy per {unit}. For {change}: "
         f"whatever someone does with this result, the odds of any conclusion change by a factor "
         f"of at most {math.exp(epsilon):.3g}, up to a probability of {delta:g}."
-    )
-
-
-def _if_exact(attrs: dict[str, Any]) -> str:
-    epsilon, unit = attrs["epsilon_if_exact"], attrs["privacy_unit"]
-    change = NEIGHBOURS[attrs["neighbours"]].format(unit=unit)
-    return (
-        "NO GUARANTEE IS PROVED. If every draw were an exact one, the result would be "
-        f"{epsilon:.4g}-differentially private per {unit}, for {change}. A Markov chain comes "
-        "close to its target, and how close is unknown: at a total variation distance g, delta "
-        f"is {1 + math.exp(epsilon):.3g} g for each draw. Use another method if that is not enough."
     )
 
 
@@ -125,24 +123,22 @@ def _mechanism(attrs: dict[str, Any]) -> str:
     )
 
 
-def _weights(settings: dict[str, Any]) -> str:
-    if "weights" not in settings:
-        return ""
-    power = "" if settings["power"] == 1 else f", raised to the power {settings['power']:g}"
-    return (
-        f"Survey weights: `{settings['weights']}`, which is private, over the largest that a "
-        f"record can have, {settings['upper']:g}{power}. That number was declared public: it must "
-        "not come from the weights at hand. Intervals are those of the design."
-    )
-
-
-def _selected(attrs: dict[str, Any]) -> str:
-    if "selected" not in attrs:
-        return ""
-    return (
-        f"Selected: {attrs['selected']} out of {len(json.loads(attrs['selected_from']))} settings, "
-        "by a private score. The guarantee covers the choice; how many fits were made is secret."
-    )
+def _options(attrs: dict[str, Any]) -> Iterator[str]:
+    """Say what a search and survey weights add to the guarantee."""
+    if "selected" in attrs:
+        yield (
+            f"Selected: {attrs['selected']} out of {len(json.loads(attrs['selected_from']))} "
+            "settings, by a private score. The guarantee covers the choice; how many fits were "
+            "made is secret."
+        )
+    settings = json.loads(attrs["settings"])
+    if "weights" in settings:
+        power = "" if settings["power"] == 1 else f", raised to the power {settings['power']:g}"
+        yield (
+            f"Survey weights: `{settings['weights']}`, which is private, over the largest that a "
+            f"record can have, {settings['upper']:g}{power}. That number was declared public: it "
+            "must not come from the weights at hand. Intervals are those of the design."
+        )
 
 
 def _numbers(values: Any) -> str:
@@ -186,32 +182,22 @@ def _trusted(
     shown = {str(line): f" ({', '.join(f'{x:g}' for x in n)})" for line, n in values.items() if n}
     declared = set() if metadata is None else metadata.declared(values)
     words = {line: line + shown.get(line, "") for line in trusted}
-    text = ""
-    if metadata is not None and not declared.isdisjoint(trusted):
-        lines = "; ".join(words[line] for line in trusted if line in declared)
-        text = f"Declared in {metadata.source}: {lines}. "
-    if not declared.issuperset(trusted):
-        text += (
-            "Trusted, because no check can see how these numbers came about: "
-            + "; ".join(words[line] for line in trusted if line not in declared)
-            + ". If one was computed from the data, the guarantee does not hold."
+    in_file = "; ".join(words[line] for line in trusted if line in declared)
+    others = "; ".join(words[line] for line in trusted if line not in declared)
+    parts = []
+    if metadata is not None and in_file:
+        parts.append(f"Declared in {metadata.source}: {in_file}.")
+    if others:
+        parts.append(
+            f"Trusted, because no check can see how these numbers came about: {others}. If one was "
+            "computed from the data, the guarantee does not hold."
         )
     if withheld:
-        text += (
-            f" Withheld, because they may reveal data: {', '.join(withheld)}. Compute them from "
-            "the draws, or fit with their names in public= if no number in them comes from data."
+        parts.append(
+            f"Withheld, because they may reveal data: {', '.join(withheld)}. Compute them from the "
+            "draws, or fit with their names in public= if no number in them comes from data."
         )
-    return text.strip()
-
-
-def _added(idata: xr.DataTree) -> str:
-    added = added_names(idata)
-    if not added:
-        return ""
-    return (
-        f"WARNING: this tree also holds {added}, which the fit did not release and which may be "
-        "private. pymc_dp.save leaves them out; to_netcdf and to_zarr write them."
-    )
+    return " ".join(parts)
 
 
 def added_names(idata: xr.DataTree) -> list[str]:
@@ -270,13 +256,10 @@ def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
     noise = noise_sd_of(idata)
     table = az.summary(idata, **{"kind": "stats", **kwargs})
     table.attrs["algorithm"] = privacy_of(idata).attrs["algorithm"]
-    columns = {"noise_sd": by_label(noise), "noise_share": by_label(share_of(idata, noise))}
-    return table.assign(**{name: _rounded(x.reindex(table.index)) for name, x in columns.items()})
-
-
-def _rounded(values: pd.Series) -> pd.Series:
-    """Round to two significant digits, as ArviZ does."""
-    return values.map(lambda x: float(f"{x:.2g}"))
+    for name, values in {"noise_sd": noise, "noise_share": share_of(idata, noise)}.items():
+        # two significant digits, as ArviZ has them
+        table[name] = by_label(values).reindex(table.index).map(lambda x: float(f"{x:.2g}"))
+    return table
 
 
 def noise_sd_of(idata: xr.DataTree) -> xr.Dataset:
@@ -348,10 +331,10 @@ def save(idata: xr.DataTree, path: str | os.PathLike[str]) -> None:
     >>> pymc_dp.save(idata, "private.nc")  # doctest: +SKIP
     """
     released, attrs = released_part(idata), privacy_of(idata).attrs
-    guarantee = attrs["guarantee"]
     if not math.isfinite(attrs["epsilon"]):
         warnings.warn(
-            f"The file {os.fspath(path)!r} is NOT PRIVATE: its guarantee is {guarantee!r}.",
+            f"The file {os.fspath(path)!r} is NOT PRIVATE: its guarantee is "
+            f"{attrs['guarantee']!r}.",
             PrivacyWarning,
             stacklevel=2,
         )

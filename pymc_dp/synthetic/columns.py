@@ -1,12 +1,7 @@
-"""The columns of a table: a model of each given those before it, and their fits.
-
-`Columns` puts columns in an order, models each by main effects of those before it, fits all of them
-within one budget, and draws synthetic tables from the fits. The budget is shared in proportion to
-latents, and all settings are fixed before the first fit runs.
-"""
+"""The columns of a table: a model of each given those before it, and their fits in one budget."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,10 +15,9 @@ from pymc_dp.driver.explain import WHILE_RUNNING, calibrate
 from pymc_dp.driver.explain import epsilon as epsilon_of
 from pymc_dp.driver.fit import fit, set_up
 from pymc_dp.model.graphs import Tensor, pt
-from pymc_dp.synthetic.synthesize import SETS, synthesize
+from pymc_dp.synthetic.synthesize import synthesize
 from pymc_dp.tables.public_table import Column
 
-Values = Any  # the values of a column, or the data that later columns read as well
 # the noise grows by so much until plans, whose epsilons are rounded, keep to the budget together
 GROWTH, MOST_TRIES = 1.01, 4
 ONE: dict[str, Any] = {"sample_rate": 1.0, "n": 1, "sampling": "full"}
@@ -126,9 +120,16 @@ class Columns:
         budget in proportion to its latents. Columns share no latents: the product of
         their posteriors is the posterior of the model of all columns.
         """
+        for name in REFUSED:
+            if name in settings:
+                raise ValueError(f"Fits of columns take no {name}=.")
         values = self._values(frame)
         models = {name: self._conditional(name, values) for name in self._types}
-        return fit_all(models, epsilon, delta, settings)
+        each = _epsilons(models, epsilon, delta, settings)
+        return {
+            name: fit(model=model, method=METHOD, epsilon=each[name], delta=delta, **settings)
+            for name, model in models.items()
+        }
 
     def synthesize(
         self,
@@ -156,23 +157,21 @@ class Columns:
         -----
         **Privacy.** Post-processing, at no cost; no data frame is read.
         """
-        made_up = {name: column.made_up() for name, column in self._types.items()}
-        results = fits if isinstance(fits, xr.DataTree) else self._all(fits)
-        drawn = synthesize(results, self._joint(made_up), n=n, m=m, random_seed=random_seed)
+        lacking = [] if isinstance(fits, xr.DataTree) else [x for x in self._types if x not in fits]
+        if lacking:
+            raise ValueError(
+                f"fits= lacks the column `{lacking[0]}`: give what Columns.fit returned."
+            )
+        results = fits if isinstance(fits, xr.DataTree) else [fits[name] for name in self._types]
+        model = self._joint({name: column.made_up() for name, column in self._types.items()})
+        drawn = synthesize(results, model, n=n, m=m, random_seed=random_seed)
         sets = drawn["synthetic"].to_dataset()
-        return [self._table(sets.isel({SETS: k})) for k in range(m)]
-
-    def _all(self, fits: Mapping[str, xr.DataTree]) -> list[xr.DataTree]:
-        for name in self._types:
-            if name not in fits:
-                raise ValueError(
-                    f"fits= lacks the column `{name}`: give what Columns.fit returned."
-                )
-        return [fits[name] for name in self._types]
-
-    def _table(self, drawn: xr.Dataset) -> pd.DataFrame:
-        columns = self._types.items()
-        return pd.DataFrame({name: x.labelled(drawn[name].to_numpy()) for name, x in columns})
+        return [
+            pd.DataFrame(
+                {name: x.labelled(sets[name][k].to_numpy()) for name, x in self._types.items()}
+            )
+            for k in range(m)
+        ]
 
     def _values(self, frame: Any) -> dict[str, np.ndarray]:
         for name in self._types:
@@ -183,21 +182,20 @@ class Columns:
     def _joint(self, values: Mapping[str, np.ndarray]) -> pm.Model:
         """Model all columns: later ones read the variables of those before them."""
         before = Before({}, {})
-        with pm.Model(coords=coords_of(self._types)) as model:
+        with pm.Model(coords=_coords_of(self._types)) as model:
             for name, column in self._types.items():
                 data = pm.Data(f"values of {name}", values[name])  # of any number of rows
-                before.offer(name, column, observe(name, column, before, data))
+                before.offer(name, column, OUTCOMES[column.kind](name, column, before, data))
         return model
 
     def _conditional(self, last: str, values: Mapping[str, np.ndarray]) -> pm.Model:
-        names: Sequence[str] = [*self._types]
-        names = names[: names.index(last) + 1]
-        columns, before = {name: self._types[name] for name in names}, Before({}, {})
-        with pm.Model(coords=coords_of(columns)) as model:
-            for name in names[:-1]:
-                data = pm.Data(f"values of {name}", values[name])
-                before.offer(name, columns[name], data)
-            observe(last, columns[last], before, values[last])
+        names = [*self._types]
+        columns = {name: self._types[name] for name in names[: names.index(last) + 1]}
+        before, column = Before({}, {}), self._types[last]
+        with pm.Model(coords=_coords_of(columns)) as model:
+            for name in names[: names.index(last)]:
+                before.offer(name, columns[name], pm.Data(f"values of {name}", values[name]))
+            OUTCOMES[column.kind](last, column, before, values[last])
         return model
 
 
@@ -215,10 +213,10 @@ class Before(NamedTuple):
         number = _scaled(column, variable)
         self.numbers[name] = number
         if column.squared:  # Legendre's polynomial, which is hardly correlated with the number
-            self.numbers[_square(name)] = 1.5 * number**2 - 0.5
+            self.numbers[f"{name} squared"] = 1.5 * number**2 - 0.5
 
 
-def coords_of(columns: Mapping[str, Column]) -> dict[str, list[str]]:
+def _coords_of(columns: Mapping[str, Column]) -> dict[str, list[str]]:
     """Name the predictors of each column, and the levels of categories."""
     coords: dict[str, list[str]] = {}
     numbers: list[str] = []
@@ -227,7 +225,7 @@ def coords_of(columns: Mapping[str, Column]) -> dict[str, list[str]]:
         if column.kind in ("ordered", "categories"):
             coords[_levels_of(name)] = [str(x) for x in column.levels]
         if column.kind != "categories":
-            numbers += [name, _square(name)] if column.squared else [name]
+            numbers += [name, f"{name} squared"] if column.squared else [name]
     return coords
 
 
@@ -237,15 +235,6 @@ def _predictors(name: str) -> str:
 
 def _levels_of(name: str) -> str:
     return f"levels of {name}"
-
-
-def _square(name: str) -> str:
-    return f"{name} squared"
-
-
-def observe(name: str, column: Column, before: Before, values: Values) -> Tensor:
-    """Add a column to the model in use, given the columns before it."""
-    return OUTCOMES[column.kind](name, column, before, values)
 
 
 def _scaled(column: Column, variable: Tensor) -> Tensor:
@@ -274,37 +263,35 @@ def _intercept(name: str, sd: float) -> Any:
     return pm.Normal(f"{name} intercept", 0, sd)
 
 
-def _number(name: str, column: Column, before: Before, values: Values) -> Tensor:
+def _number(name: str, column: Column, before: Before, values: Any) -> Tensor:
     mean = _intercept(name, 1) + _effects(name, before, 1)
     sd = pm.HalfNormal(f"{name} sd", 1)
     return pm.Normal(name, column.unscaled(mean), column.half_range * sd, observed=values)
 
 
-def _count(name: str, column: Column, before: Before, values: Values) -> Tensor:
+def _count(name: str, column: Column, before: Before, values: Any) -> Tensor:
     log_mean = -1.5 + _intercept(name, 1.5) + _effects(name, before, 1)
     shape = pm.LogNormal(f"{name} shape", 0, 1)
     mean = column.high * pt.exp(log_mean)
     return pm.NegativeBinomial(name, mu=mean, alpha=shape, observed=values)
 
 
-def _waiting_time(name: str, column: Column, before: Before, values: Values) -> Tensor:
+def _waiting_time(name: str, column: Column, before: Before, values: Any) -> Tensor:
     log_scale = _intercept(name, 1.5) + _effects(name, before, 1)
     shape = pm.LogNormal(f"{name} shape", 0, 0.5)
     times = pm.Weibull.dist(shape, column.high * pt.exp(log_scale))
     return pm.Censored(name, times, lower=None, upper=column.high, observed=values)
 
 
-def _yes_no(name: str, column: Column, before: Before, values: Values) -> Tensor:
+def _yes_no(name: str, column: Column, before: Before, values: Any) -> Tensor:
     logit = _intercept(name, 2) + _effects(name, before, 2)
     return pm.Bernoulli(name, logit_p=logit, observed=values)
 
 
-def _ordered(name: str, column: Column, before: Before, values: Values) -> Tensor:
-    """Let neighbouring levels differ in log odds by a line: the model of adjacent categories.
-
-    Its scores are predictors times levels, so that fitted regressions on them are those of the
-    records, whatever the distribution.
-    """
+def _ordered(name: str, column: Column, before: Before, values: Any) -> Tensor:
+    """Let neighbouring levels differ in log odds by a line: the model of adjacent categories."""
+    # its scores are predictors times levels, so that fitted regressions on them are those of the
+    # records, whatever the distribution
     logits = pm.ZeroSumNormal(f"{name} intercepts", 2, dims=_levels_of(name))
     if before.numbers or before.groups:
         effects = _effects(name, before, 2)
@@ -312,7 +299,7 @@ def _ordered(name: str, column: Column, before: Before, values: Values) -> Tenso
     return pm.Categorical(name, logit_p=logits, observed=values)
 
 
-def _categories(name: str, column: Column, before: Before, values: Values) -> Tensor:
+def _categories(name: str, column: Column, before: Before, values: Any) -> Tensor:
     own = _levels_of(name)
     logits = pm.ZeroSumNormal(f"{name} intercepts", 2, dims=own)
     if before.numbers:
@@ -326,7 +313,8 @@ def _categories(name: str, column: Column, before: Before, values: Values) -> Te
     return pm.Categorical(name, logit_p=logits, observed=values)
 
 
-OUTCOMES: dict[str, Callable[[str, Column, Before, Values], Tensor]] = {
+# add a column of a kind to the model in use, given the columns before it
+OUTCOMES: dict[str, Callable[[str, Column, Before, Any], Tensor]] = {
     "number": _number,
     "count": _count,
     "waiting_time": _waiting_time,
@@ -336,28 +324,14 @@ OUTCOMES: dict[str, Callable[[str, Column, Before, Values], Tensor]] = {
 }
 
 
-def fit_all(
-    models: Mapping[str, pm.Model], epsilon: float, delta: float, settings: Mapping[str, Any]
-) -> dict[str, xr.DataTree]:
-    """Fit models of one data set, each with a share in proportion to its latents.
-
-    **Privacy.** The plans of all fits are made, and composed, before the first release; nothing in
-    them depends on a release. What a fit refuses of its inputs is refused then.
-    """
-    for name in REFUSED:
-        if name in settings:
-            raise ValueError(f"Fits of columns take no {name}=.")
-    each = _epsilons(models, epsilon, delta, settings)
-    return {
-        name: fit(model=model, method=METHOD, epsilon=each[name], delta=delta, **settings)
-        for name, model in models.items()
-    }
-
-
 def _epsilons(
     models: Mapping[str, pm.Model], epsilon: float, delta: float, settings: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Return the epsilon of every fit, so that all of them keep to the budget together."""
+    """Return the epsilon of every fit, so that all of them keep to the budget together.
+
+    **Privacy.** The plans of all fits are composed before the first release, and what a fit refuses
+    of its inputs is refused then.
+    """
     Budget(epsilon, delta)
     if epsilon == math.inf:
         return dict.fromkeys(models, epsilon)

@@ -1,9 +1,6 @@
 """Synthetic data sets that a private posterior draws, and estimates pooled from several of them.
 
-`synthesize` puts the draws of every column in the place of the array that it observes, so that
-later columns read synthetic values. `pool` combines estimates from several data sets into one, with
-an interval, by the rules of Raghunathan, Reiter and Rubin (2003), Reiter (2002, 2003) and Rubin
-(1987). Both are post-processing.
+Both are post-processing.
 """
 
 import warnings
@@ -36,7 +33,6 @@ from pymc_dp.postprocess.predict import (
 )
 from pymc_dp.results.report import leaves_noise_out
 
-SETS, RECORDS = "data_set", "record"
 FEWEST_FREEDOM = 3.0
 # whole and sign in the variance of the mean estimate: (whole + 1/m) b + sign v
 RULES = {"synthetic": (1, -1), "partially synthetic": (0, 1), "imputed": (1, 1)}
@@ -116,7 +112,13 @@ def synthesize(
     check_count("n", n)
     check_count("m", m)
     results = [idata] if isinstance(idata, xr.DataTree) else [*idata]
-    _warn_if_too_narrow(results)
+    if any(leaves_noise_out(each) for each in results if "privacy" in each.children):
+        warnings.warn(
+            "The posterior leaves the privacy noise of its fit out: intervals from synthetic data "
+            "sets would be too narrow. method='dp_advi' has the noise in its posterior.",
+            PosteriorWarning,
+            stacklevel=2,
+        )
     declared, unit = _declared_in(results)
     hardened = declare_public(harden(model_in_use(model)), declared)
     new = for_new_records(hardened, unit)
@@ -130,20 +132,13 @@ def synthesize(
     points = _points(results, new, m, rng)
     seed = int(rng.integers(2**31))
     arrays = drawn(graphs, [new.rows, *new.latents.values()], n, points, seed)
-    axes = {name: new.axes.axis[leaf] for name, leaf in columns.items()}
-    variables = {name: (_dims(hardened, name, axes[name], x), x) for name, x in arrays.items()}
+    variables = {}
+    for name, array in arrays.items():
+        own = hardened.model.named_vars_to_dims.get(name)
+        dims = [*named_dims(own, name, array.ndim - 1)]
+        dims[new.axes.axis[columns[name]]] = "record"
+        variables[name] = (("data_set", *dims), array)
     return xr.DataTree.from_dict({"synthetic": xr.Dataset(variables)})
-
-
-def _warn_if_too_narrow(results: Sequence[xr.DataTree]) -> None:
-    private = [idata for idata in results if "privacy" in idata.children]
-    if any(map(leaves_noise_out, private)):
-        warnings.warn(
-            "The posterior leaves the privacy noise of its fit out: intervals from synthetic data "
-            "sets would be too narrow. method='dp_advi' has the noise in its posterior.",
-            PosteriorWarning,
-            stacklevel=3,
-        )
 
 
 def _declared_in(results: Sequence[xr.DataTree]) -> tuple[set[str], str | None]:
@@ -161,12 +156,9 @@ def _leaves(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[
         if rv.name in new.observed:
             [value] = simplify([model.rvs_to_values[rv]])
             columns[str(rv.name)] = before_casts(value)
-    by_record = {
-        leaf.name: leaf for leaf in hardened.leaves.values() if leaf.variable in new.axes.axis
-    }
     own = {unit, *(mask.leaf for mask in hardened.masks)}
-    for name, leaf in by_record.items():
-        if name not in own and leaf.variable not in columns.values():
+    for variable, leaf in hardened.leaves.items():
+        if variable in new.axes.axis and leaf.name not in own and variable not in columns.values():
             raise ValueError(
                 f"{leaf} is read by the model, which does not say how it is distributed: a "
                 "synthetic record needs a distribution of every column, given the columns before "
@@ -259,13 +251,6 @@ def _points(
     return [arrays[name] for name in new.latents]
 
 
-def _dims(hardened: HardenedModel, name: str, axis: int, array: np.ndarray) -> tuple[str, ...]:
-    """Name the dimensions of a column, whose records go along ``axis`` of each data set."""
-    dims = [*named_dims(hardened.model.named_vars_to_dims.get(name), name, array.ndim - 1)]
-    dims[axis] = RECORDS
-    return (SETS, *dims)
-
-
 def pool(
     estimates: Any,
     variances: Any,
@@ -325,19 +310,6 @@ def pool(
     drawn records, which is :math:`\bar v`.
 
     **Privacy.** Post-processing.
-
-    References
-    ----------
-    T. E. Raghunathan, J. P. Reiter and D. B. Rubin (2003). Multiple imputation for statistical
-    disclosure limitation. *Journal of Official Statistics* 19, 1-16.
-
-    J. P. Reiter (2002). Satisfying disclosure restrictions with synthetic data sets. *Journal of
-    Official Statistics* 18, 531-543.
-
-    J. P. Reiter (2003). Inference for partially synthetic, public use microdata sets. *Survey
-    Methodology* 29, 181-188.
-
-    D. B. Rubin (1987). *Multiple Imputation for Nonresponse in Surveys*. Wiley.
 
     Examples
     --------

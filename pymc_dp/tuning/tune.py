@@ -1,12 +1,9 @@
 """Private selection among settings: the whole search is one (epsilon, delta) release.
 
 The algorithm is that of Papernot and Steinke (2022): a secret number of runs, each with a setting
-drawn at random, of which the best by a noisy score is released. `tune` checks the settings,
-prepares a fit of each, finds the noise with which the search keeps to its budget, and makes the
-runs.
-
-The score, how well a posterior predicts the records, is the last release of each fit. It is a stage
-that follows the fit, so that plan, wall, driver and result treat both as one method.
+drawn at random, of which the best by a noisy score is released. The score, how well a posterior
+predicts the records, is the last release of each fit: a stage that follows it, so that plan, wall,
+driver and result treat both as one method.
 """
 
 import inspect
@@ -192,24 +189,21 @@ def _check_settings(settings: Sequence[Mapping[str, Any]], options: Mapping[str,
             "settings= must be a sequence of at least two dicts, such as [{'clip_norm': 1.0}, "
             "{'clip_norm': 4.0}]: for one setting use pymc_dp.fit."
         )
-    _refuse_budget("tune", options)
+    each = {f"settings[{i}]": setting for i, setting in enumerate(settings)}
+    for where, keywords in {"tune": options, **each}.items():
+        for name in sorted(BUDGET.intersection(keywords)):
+            raise ValueError(
+                f"{where} has {name}=, but the budget is that of the whole search, accounted in "
+                "Rényi divergences: give epsilon=, delta=, neighbours= and unit= to tune alone."
+            )
     of_tune = set(inspect.signature(tune).parameters) - {"method"}
-    for i, setting in enumerate(settings):
-        _refuse_budget(f"settings[{i}]", setting)
+    for where, setting in each.items():
         # settings are written into the result, where data must not be
         for name in sorted(of_tune.intersection(setting)):
             raise ValueError(
-                f"settings[{i}] has {name}=, which is the same for the whole search and no part of "
+                f"{where} has {name}=, which is the same for the whole search and no part of "
                 f"a setting, all of which stand in the result: give {name}= to tune itself."
             )
-
-
-def _refuse_budget(where: str, keywords: Iterable[str]) -> None:
-    for name in sorted(BUDGET.intersection(keywords)):
-        raise ValueError(
-            f"{where} has {name}=, but the budget is that of the whole search, accounted in "
-            "Rényi divergences: give epsilon=, delta=, neighbours= and unit= to tune alone."
-        )
 
 
 def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Setup:
@@ -297,12 +291,7 @@ def _run(fits: Sequence[Setup], compiled: Sequence[Compiled], i: int, seed: int 
     # every run has the same public draws: a seed of its own would reveal which run was selected
     rng = np.random.default_rng(seed)
     states, outcome = run_releases(fits[i], compiled[i], rng, range(fits[i].plan.total))
-    score = score_of(states[-1])
-    if score is None:
+    last: Staged = states[-1]
+    if not last.stage or last.state.score is None:
         raise KeyboardInterrupt("The search was interrupted; its budget is spent.")
-    return _Run(i, states, outcome, rng, score)
-
-
-def score_of(last: Staged) -> float | None:
-    """Return the score of a fit's last state; none if the fit was interrupted."""
-    return last.state.score if last.stage else None
+    return _Run(i, states, outcome, rng, last.state.score)

@@ -3,7 +3,6 @@
 import importlib.util
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -26,9 +25,9 @@ def named(page):
     return str(page.relative_to(DOCS).with_suffix(""))
 
 
-def extension():
-    """The check that fails a build, without Sphinx."""
-    spec = importlib.util.spec_from_file_location("public_names", DOCS / "_ext/public_names.py")
+def extension(name):
+    """Load an extension of the documentation, without Sphinx."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / "_ext" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -36,10 +35,6 @@ def extension():
 
 def listed():
     return set(re.findall(r"^   ([\w.]+)$", (DOCS / "api.md").read_text(), flags=re.MULTILINE))
-
-
-def test_there_are_pages():
-    assert len(PAGES) >= 8
 
 
 @pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
@@ -71,30 +66,22 @@ def test_the_bibliography_holds_what_pages_cite_and_nothing_else():
 
 
 def test_every_public_name_is_documented():
-    assert extension().faults(pymc_dp, listed()) == []
+    assert extension("public_names").faults(pymc_dp, listed()) == []
 
 
 def test_the_check_finds_a_name_that_no_page_lists():
-    [fault] = extension().faults(pymc_dp, listed() - {"tune"})
+    [fault] = extension("public_names").faults(pymc_dp, listed() - {"tune"})
     assert fault.startswith("tune is public")
 
 
-def test_the_check_finds_a_name_without_a_docstring():
-    class Silent:
-        """A class, of which one method says nothing."""
+tables = extension("method_tables")
 
-        def speak(self):
-            """Say something."""
 
-        def keep_quiet(self):
-            pass
-
-    def silent():
-        pass
-
-    package = SimpleNamespace(__all__=["Silent", "silent"], Silent=Silent, silent=silent)
-    found = extension().faults(package, package.__all__)
-    assert found == ["Silent.keep_quiet has no docstring.", "silent has no docstring."]
+@pytest.mark.parametrize("path", tables.TABLES, ids=lambda path: path.name)
+def test_a_page_holds_the_table_of_the_registry(path):
+    text = path.read_text(encoding="utf-8")
+    assert tables.START in text
+    assert text == tables.filled(text, tables.TABLES[path]()), "run docs/_ext/method_tables.py"
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,11 +1,10 @@
 """Every page of proofs speaks of the files as they are, and every mechanism has a page."""
 
-import importlib.util
 import re
 
 import pytest
 
-from tests.docs.test_docs import DOCS
+from tests.docs.test_docs import DOCS, extension
 
 ROOT = DOCS.parent
 INDEX = (DOCS / "proofs" / "index.md").read_text()
@@ -23,14 +22,7 @@ SECTIONS = [
 FOLDERS = ["accounting", "checking", "contributions", "ledger", "privacy", "sampling", "tuning"]
 
 
-def extension():
-    spec = importlib.util.spec_from_file_location("proofs", DOCS / "_ext/proofs.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-proofs = extension()
+proofs = extension("proofs")
 PAGES = {page.stem: page.read_text() for page in proofs.pages()}
 
 

@@ -17,10 +17,6 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.
 LINKS = re.findall(r"\]\((?!https?://)([^)#]+)\)", README)
 
 
-def test_there_is_an_example():
-    assert EXAMPLES
-
-
 @pytest.mark.parametrize("source", EXAMPLES)
 def test_an_example_runs(source, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -34,7 +34,3 @@ def test_rounds_run_in_python_and_are_exact_on_any_backend(monkeypatch, backend)
     compiled = driver.compile_method(set_up(coin(60), "dp_advi", None, **BUDGET), backend)
     assert compiled.is_exact
     assert asked <= {"python"}
-
-
-def test_rounds_after_gradient_steps_run_where_the_steps_do():
-    assert set_up(coin(60), "dp_advi", 100, **STEPS).method.compile("python").runs_on is None

@@ -1,14 +1,17 @@
 """Every bad input is refused with a sentence, before any budget is spent."""
 
+import dataclasses
+import inspect
 import math
 
 import numpy as np
 import pymc as pm
 import pytest
-from scipy import sparse
 
 import pymc_dp
 from pymc_dp import PrivacyWarning
+from pymc_dp.calibration.budget import Budget
+from pymc_dp.driver.fit import set_up
 from pymc_dp.papers import gradient_steps
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.wall import PrivacyWall
@@ -31,10 +34,6 @@ def by_hook(model, **settings):
 
 def by_name(model, **settings):
     return pymc_dp.fit(model=model, **settings)
-
-
-def dry(model, **settings):
-    return pymc_dp.plan(model, **settings)
 
 
 @pytest.fixture
@@ -106,18 +105,6 @@ def test_a_setting_out_of_range_is_refused(fit, settings, sentence):
         fit(regression(), **settings)
 
 
-@pytest.mark.parametrize("form", [np.array, sparse.csr_array])
-def test_data_that_fit_the_model_are_not(fit, form):
-    with pytest.raises(pytest.fail.Exception, match="budget was spent"):
-        fit(regression(), data={"X": form(X), "y": Y})
-
-
-@pytest.mark.parametrize(("settings", "sentence"), TERMS[:2])
-def test_a_dry_run_refuses_what_a_fit_refuses(settings, sentence):
-    with pytest.raises((ValueError, TypeError), match=sentence):
-        dry(regression(), **{**GOOD, **settings})
-
-
 def test_an_unknown_method_is_refused():
     with pytest.raises(ValueError, match="method='vb' is unknown"):
         by_name(regression(), method="vb", **GOOD)
@@ -160,3 +147,19 @@ def test_a_graph_that_a_backend_cannot_run_is_refused_before_any_release(monkeyp
     monkeypatch.setattr(gradient_steps, "gradient", cannot_run)
     with pytest.raises(NotImplementedError, match="no rule for this operation.*Nothing was"):
         pymc_dp.fit(model=regression(), **{**GOOD, "n": 40})
+
+
+OF_FIT = inspect.signature(pymc_dp.fit).parameters
+
+
+@pytest.mark.parametrize("field", dataclasses.fields(Budget), ids=lambda field: field.name)
+def test_a_term_is_a_keyword_of_fit_with_its_default(field):
+    assert OF_FIT[field.name].default == field.default
+    assert OF_FIT[field.name].annotation == field.type
+
+
+def test_the_refusal_of_a_misspelt_keyword_lists_all_that_a_fit_takes():
+    with pytest.raises(TypeError, match="'progresbar' is an unknown keyword") as refusal:
+        set_up(None, "dp_advi", None, epsilon=1.0, delta=1e-5, progresbar=False)
+    every = OF_FIT.keys() - {"options"} | {"adaptive_clip", "clip_norm"}
+    assert not [name for name in every if f"{name!r}" not in str(refusal.value)]

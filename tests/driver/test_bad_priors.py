@@ -7,7 +7,6 @@ import pytest
 
 import pymc_dp
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model import separate
 
 rng = np.random.default_rng(5)
 X, Y = rng.normal(size=(2, 50))
@@ -58,12 +57,6 @@ def test_a_start_that_is_no_number_is_refused_with_a_sentence(start):
 )
 def test_a_wide_prior_is_not(prior):
     assert 0.9 < pymc_dp.plan(model=model_of(prior), epsilon=1, delta=1e-5).epsilon <= 1
-
-
-def test_a_point_of_the_prior_reads_no_data():
-    """What is computed at the start is computed after data in priors are refused."""
-    with pytest.raises(NotSeparableError, match="`a` reads the data"):
-        separate(model_of(lambda: pm.Normal("a", pm.Data("z", 1e300 * Y).mean())))
 
 
 def shares(component):

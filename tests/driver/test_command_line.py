@@ -93,13 +93,6 @@ def test_what_is_no_model_is_refused_with_a_sentence(study, address, sentence, c
     assert "Traceback" not in output.err
 
 
-def test_nothing_asked_gets_the_help(capsys):
-    assert main([]) == 0
-    output = capsys.readouterr().out
-    assert "--version" in output
-    assert "--explain" in output
-
-
 def test_it_runs_as_a_module():
     command = [sys.executable, "-m", "pymc_dp", "--version"]
     output = subprocess.run(command, capture_output=True, text=True, check=True)

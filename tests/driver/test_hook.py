@@ -68,13 +68,6 @@ def test_pymcs_ten_thousand_is_no_default_of_a_private_method(model):
     assert private_fit.call_args.kwargs["n"] == 10_000
 
 
-def test_model_and_seed_are_handed_on_by_position(model):
-    with mock.patch.object(doors, "private_fit") as private_fit:
-        pm.fit(4, "dp_advi", model, 7, epsilon=1.0)
-    expected = {"n": 4, "method": "dp_advi", "model": model, "random_seed": 7, "epsilon": 1.0}
-    assert private_fit.call_args == mock.call(**expected)
-
-
 @pytest.mark.parametrize(
     ("args", "kwargs"), [((3,), {}), ((), {"n": 3, "method": "advi"}), ((3, "fullrank_advi"), {})]
 )

@@ -10,7 +10,6 @@ from pymc.variational.callbacks import CheckParametersConvergence, Tracker
 
 import pymc_dp
 from pymc_dp.driver import doors
-from pymc_dp.methods.registry import METHODS
 from tests import zoo
 
 TERMS = {"noise_multiplier": 2.0, "delta": 1e-5, "draws": 2}
@@ -33,12 +32,6 @@ def test_pymc_runs_a_private_method_that_is_an_object(model, kind, fit):
     assert idata["privacy"].attrs["delta"] == 1e-5
 
 
-def test_there_is_an_object_for_every_private_method_of_a_posterior():
-    sampling = {"dp_sgld", "dp_ops"}
-    private = {name for name, spec in METHODS.items() if spec.private}
-    assert {kind.method for kind in OBJECTS} == private - sampling
-
-
 def asked(fit, model, *args, method=None, **kwargs):
     """Return what pymc_dp.fit was asked for."""
     method = method or pymc_dp.DPADVI(epsilon=1, delta=1e-5)
@@ -58,19 +51,6 @@ def test_the_settings_of_the_object_and_of_the_call_arrive(model, fit):
 def test_pymcs_default_number_of_steps_is_none_of_ours(model, fit):
     assert "n" not in asked(fit, model)
     assert asked(fit, model, method=pymc_dp.VIPS(n=10_000, epsilon=1))["n"] == 10_000
-
-
-@pytest.mark.parametrize("fit", FITS)
-def test_pymcs_wish_for_latents_on_the_real_line_is_not_dropped(model, fit):
-    with model, pytest.raises(TypeError, match="'include_transformed' is an unknown keyword"):
-        fit(method=pymc_dp.DPADVI(**TERMS), include_transformed=True)
-
-
-def test_the_hook_hands_model_and_seed_to_the_object(model):
-    with mock.patch.object(doors, "private_fit") as private_fit:
-        pm.fit(model=model, random_seed=3, method=pymc_dp.DPADVI(epsilon=1, delta=1e-5))
-    assert private_fit.call_args.kwargs["model"] is model
-    assert private_fit.call_args.kwargs["random_seed"] == 3
 
 
 def test_a_start_that_pymc_would_drop_is_refused(model):

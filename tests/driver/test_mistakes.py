@@ -6,7 +6,6 @@ import pytest
 import xarray as xr
 
 import pymc_dp
-from pymc_dp.methods.registry import METHODS
 from tests import zoo
 
 X = np.random.default_rng(0).normal(size=(20, 2))
@@ -95,9 +94,3 @@ def test_pm_sample_takes_no_private_keyword(model, term):
         pm.sample(5, **{term: 1.0})
     with model, pytest.raises(TypeError, match="pm.sample has no method='vips': call pm.fit"):
         pm.sample(5, method="vips")
-
-
-def test_the_help_of_fit_names_every_method_and_option():
-    text = pymc_dp.fit.__doc__
-    for name, spec in METHODS.items():
-        assert all(f"``{word}``" in text for word in (name, *spec.options.keywords())), name

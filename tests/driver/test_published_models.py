@@ -1,7 +1,5 @@
 """Models as PyMC's published examples spell them fit, or a sentence names how to write them."""
 
-import warnings
-
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -79,12 +77,3 @@ def test_a_gaussian_process_with_public_centre_and_boundary_is_fitted_at_any_siz
         gp.prior_linearized(GRID)
         pm.Normal("y", gp.prior("f", X=X[:, None]), 1.0, observed=Y)
     assert "dp_advi" in str(pymc_dp.explain(model))
-
-
-def test_an_outcome_that_is_a_data_container_is_no_copy_of_itself():
-    with pm.Model() as model:
-        observed = pm.Data("observed", Y)
-        pm.Normal("y", pm.Normal("mu"), pm.HalfNormal("sd"), observed=observed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pymc_dp.PosteriorWarning)
-        assert "dp_advi, dp_fullrank_advi: fit" in str(pymc_dp.explain(model))

@@ -25,24 +25,16 @@ def listed(item):
     return {"type": "array", "items": item, "minItems": 1}
 
 
-# what people state is required of a complete entry alone
-HUMAN = {
-    "basic": [
-        *("name", "data_curators", "description", "intended_use"),
-        *("data_product_region", "publication_date"),
-    ],
-    "implementation": ["preprocessing_and_hyperparameter_tuning", "justification"],
-    "administrative": ["registry_authors"],
-}
-
-
-def schema(complete):
-    human = HUMAN if complete else {section: [] for section in HUMAN}
+def schema():
+    """Return the schema of a complete entry."""
     curator = texts("data_curator_name", "data_curator_type")
     kinds = ("Summary statistics", "Machine learning model", "Dataset", "Synthetic data")
     sections = {
         "basic": fields(
-            [*human["basic"], "data_product_type"],
+            [
+                *("name", "data_curators", "description", "intended_use", "data_product_type"),
+                *("data_product_region", "publication_date"),
+            ],
             **texts("name", "description", "intended_use"),
             **texts("data_product_region", "data_product_sector"),
             data_curators=listed(fields(curator, **curator)),
@@ -50,7 +42,7 @@ def schema(complete):
             publication_date={"type": "string", "format": "date"},
         ),
         "dp_variant": fields(
-            ["variant_name", "unprotected_quantities", *(["data_domain"] if complete else [])],
+            ["variant_name", "unprotected_quantities", "data_domain"],
             variant_name=one_of("Pure DP", "Approximate DP", "Zero-concentrated DP", "Renyi DP"),
             **texts("data_domain", "unprotected_quantities"),
         ),
@@ -70,12 +62,15 @@ def schema(complete):
             access_type=one_of("Interactive", "Non-interactive"),
         ),
         "implementation": fields(
-            [*human["implementation"], "mechanisms", "composition", "post_processing"],
+            [
+                *("preprocessing_and_hyperparameter_tuning", "justification"),
+                *("mechanisms", "composition", "post_processing"),
+            ],
             **texts("preprocessing_and_hyperparameter_tuning", "mechanisms", "composition"),
             **texts("post_processing", "justification", "utility", "additional_information"),
         ),
         "administrative": fields(
-            [*human["administrative"], "status", "tier"],
+            ["registry_authors", "status", "tier"],
             evidence_sources={"type": "object"},
             status=one_of("Draft", "Pending", "Approved"),
             registry_authors=listed(TEXT),
@@ -83,7 +78,7 @@ def schema(complete):
         ),
     }
     return fields(
-        ["deployment", *(["url_slug"] if complete else [])],
+        ["deployment", "url_slug"],
         url_slug={"type": "string", "pattern": "^[a-z0-9-]+$"},
         deployment=fields(sections, **sections),
     )

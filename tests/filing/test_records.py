@@ -1,6 +1,5 @@
 """What `pymc_dp.privacy_report` files: every field is there, right, and nothing else is."""
 
-import copy
 import dataclasses
 import hashlib
 import json
@@ -65,15 +64,15 @@ def filed(idata, folder, name, **settings):
     return (folder / name).read_text(encoding="utf-8")
 
 
-def errors(entry, complete):
+def errors(entry):
     checker = jsonschema.Draft7Validator.FORMAT_CHECKER
-    validator = jsonschema.Draft7Validator(schema(complete), format_checker=checker)
+    validator = jsonschema.Draft7Validator(schema(), format_checker=checker)
     return [error.message for error in validator.iter_errors(entry)]
 
 
 def test_a_declared_entry_of_the_registry_is_complete_and_valid(idata, ledger, folder):
     entry = yaml.safe_load(filed(idata, folder, "a.yaml", ledger=ledger, declare=STATED))
-    assert not errors(entry, complete=True)
+    assert not errors(entry)
     deployment, attrs = entry["deployment"], idata["privacy"].attrs
     assert entry["url_slug"] == "survey-of-2025"
     assert deployment["basic"]["name"] == STATED["name"]
@@ -90,7 +89,6 @@ def test_a_declared_entry_of_the_registry_is_complete_and_valid(idata, ledger, f
 def test_what_nobody_declared_is_a_comment(idata, folder):
     text = filed(idata, folder, "a.yml")
     entry = yaml.safe_load(text)
-    assert not errors(entry, complete=False)
     asked = {line.split(":")[0].strip(" #") for line in text.splitlines() if "# " in line}
     assert asked == {
         *("url_slug", "name", "data_curators", "description", "intended_use"),
@@ -99,25 +97,6 @@ def test_what_nobody_declared_is_a_comment(idata, folder):
         *("evidence_sources", "registry_authors"),
     }
     assert entry["deployment"]["administrative"]["tier"] == 2
-
-
-@pytest.mark.parametrize(
-    ("section", "name", "value"),
-    [
-        ("privacy_loss", "privacy_parameters", {"epsilon": 1.0, "delta": "1e-05"}),
-        ("privacy_loss", "surprise", "x"),
-        ("dp_variant", "variant_name", "(epsilon, delta)"),
-        ("basic", "publication_date", "1.11.2026"),
-        ("implementation", "mechanisms", None),
-    ],
-)
-def test_an_entry_with_a_wrong_field_is_caught(idata, folder, section, name, value):
-    entry = yaml.safe_load(filed(idata, folder, "a.yaml", declare=STATED))
-    wrong = copy.deepcopy(entry)
-    wrong["deployment"][section][name] = value
-    assert errors(wrong, complete=True)
-    del wrong["deployment"][section]
-    assert errors(wrong, complete=True)
 
 
 @pytest.mark.parametrize(
@@ -178,14 +157,6 @@ def test_text_says_by_which_proof_and_what_is_left(idata, ledger, folder):
         "Declared, and not checked: justification: stated",
     ):
         assert part in text
-
-
-def test_the_text_without_a_path_is_that_of_the_result_alone(idata, folder):
-    text = pymc_dp.privacy_report(idata)
-    label, report, _ = filed(idata, folder, "a.txt").partition(text)
-    assert report
-    assert "- Left in the ledger: no ledger was given" in label
-    assert "Proofs:" not in text
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -342,4 +313,4 @@ def test_a_predictive_check_can_be_filed(tmp_path, idata):
     record = json.loads(filed(found, tmp_path, "a.json"))["proved"]
     assert "docs/proofs/checks.md" in record["proofs"]["pages"]
     assert record["accuracy"] == {}
-    assert not errors(yaml.safe_load(filed(found, tmp_path, "a.yaml", declare=STATED)), True)
+    assert not errors(yaml.safe_load(filed(found, tmp_path, "a.yaml", declare=STATED)))

@@ -78,19 +78,6 @@ def test_margins_over_public_rows_are_those_of_every_draw():
     assert found.attrs["epsilon_spent"] == 0
 
 
-def test_deterministics_that_are_the_same_or_data_change_no_margin():
-    same, over = model_of(columns()), {"x": np.zeros(1)}
-    with same:
-        pm.Deterministic("data", same["x"])
-        first = pm.Deterministic("first", 2 * same["b"])
-        pm.Deterministic("second", first)
-    found, plain = (
-        pymc_dp.effect(result(), model, SETTINGS, over=over)["effect"]["margin_draws"]
-        for model in (same, model_of(columns()))
-    )
-    np.testing.assert_array_equal(found, plain)
-
-
 def test_contrasts_follow_from_the_draws_of_margins():
     found = pymc_dp.effect(result(), model_of(columns()), SETTINGS, over={"x": np.zeros(1)})
     low, high = found["effect"]["margin_draws"].to_numpy()
@@ -142,17 +129,6 @@ def test_effects_of_the_fitted_records_are_near_the_true_ones(count, unit):
     assert ("odds_ratio" in found["effect"]) is not count
 
 
-def test_the_average_over_a_part_of_the_records_is_that_of_the_part():
-    """The effect on the treated: these have larger x."""
-    data = columns()
-    part = {name: data[name][data["treated"] == 1] for name in ("treated", "x", "y")}
-    found = pymc_dp.effect(result(), model_of(data), SETTINGS, data=part, epsilon=math.inf)
-    exact = exact_margins(result(), part["x"]).mean(axis=1)
-    margins = found["effect"]["margin"].sel(statistic="mean")
-    np.testing.assert_allclose(margins, exact, atol=3e-3)
-    assert abs(exact - exact_margins(result(), data["x"]).mean(axis=1)).max() > 0.05
-
-
 def test_leaving_predictors_as_they_were_is_caught(monkeypatch):
     """The planted fault: the treatment of every record stays as it was."""
     assert difference(pymc_dp.effect(result(), model_of(columns()), SETTINGS, **TERMS))[0] > 0.05
@@ -184,18 +160,6 @@ def test_leaving_the_noise_out_of_the_interval_is_caught():
         return margins_of.margin_draws(noisy._replace(sd=0.0), *more)
 
     assert coverage(without) < 0.1
-
-
-def test_slopes_keep_their_length_on_average_and_not_the_noise():
-    rng = np.random.default_rng(0)
-    slopes = np.zeros((2, 40))
-    slopes[0, 0], slopes[1, 1] = 20.0, 12.0
-    noisy = [slopes + rng.normal(size=slopes.shape) for _ in range(200)]
-    shortened = [margins_of.without_noise(each, 1.0) for each in noisy]
-    kept, raw = (np.mean([each @ each.T for each in some], axis=0) for some in (shortened, noisy))
-    exact = slopes @ slopes.T
-    assert (np.diag(raw - exact) > 35).all()
-    assert (np.abs(np.diag(kept - exact)) < 15).all()
 
 
 def test_one_release_is_booked_and_public_rows_cost_nothing(tmp_path):
@@ -260,26 +224,9 @@ def test_a_posterior_without_its_noise_is_warned_of():
         pymc_dp.effect(quiet, model_of(columns()), SETTINGS, over={"x": np.zeros(2)})
 
 
-def test_public_rows_that_may_be_the_fitted_ones_are_warned_of():
-    data = columns()
-    with pytest.warns(pymc_dp.PrivacyWarning, match="do not publish"):
-        pymc_dp.effect(result(), model_of(data), SETTINGS, over={"x": data["x"]})
-
-
 def test_counts_need_bounds():
     with pytest.raises(ValueError, match="needs bounds"):
         pymc_dp.effect(result(True), model_of(columns(True), True), SETTINGS, **TERMS)
-
-
-def test_latents_of_persons_have_no_expected_outcome_on_new_rows():
-    data = columns()
-    with pm.Model() as model:
-        u = pm.Normal("u", pm.Normal("a", 0, 2), 1, shape=ROWS // 4)
-        pm.Bernoulli("y", logit_p=u[pm.Data("person", data["person"])], observed=data["y"])
-    posterior = {"posterior": result()["posterior"].to_dataset()}
-    idata = xr.DataTree.from_dict(posterior)
-    with pytest.raises(ValueError, match="`u` belongs to single records or units"):
-        margins_of._with_expected(model, idata, ["person"], None)
 
 
 def test_formulas_are_averaged_over_data_frames_unless_bambi_centres_them_anew():

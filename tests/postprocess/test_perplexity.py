@@ -28,15 +28,6 @@ def test_perplexity_is_a_tight_upper_bound():
     assert exact < pymc_dp.perplexity(result(TWO, alpha, 10.0), NEW) < 1.05 * exact
 
 
-def test_the_perplexity_of_one_topic_is_exact():
-    words = TWO[:1] @ NEW.T
-    expected = np.exp(-(NEW @ np.log(TWO[0])).sum() / NEW.sum())
-    one = result(TWO[:1], np.ones(1), 10.0)
-    assert words.size == len(NEW)
-    np.testing.assert_allclose(pymc_dp.perplexity(one, NEW), expected)
-    np.testing.assert_allclose(pymc_dp.perplexity(one, NEW, given=NEW), expected)
-
-
 def test_words_that_tell_a_documents_topics_predict_its_other_words():
     apart = result(np.array([[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]) + 1e-9, np.full(2, 0.1), 1.0)
     asked = np.array([[0, 9, 0, 0], [0, 0, 0, 9]])

@@ -57,15 +57,6 @@ def test_documents_are_made_of_the_released_topics():
     assert (seen[..., 1:-1] == 0).all()
 
 
-def test_new_documents_have_lengths_of_their_own():
-    model, tree = topics(lambda: pm.Data("length", WORDS.sum(axis=1)))
-    seen = pymc_dp.predict(tree, model, {"length": np.array([5, 9])})["predictions"]["w"]
-    assert (seen.sum("w_dim_1") == [5, 9]).all()
-    model, tree = topics(lambda: WORDS.sum(axis=1))
-    with pytest.raises(ValueError, match="in `multinomial.*: make it pm.Data"):
-        pymc_dp.predict(tree, model, rows=2)
-
-
 Y_SD = 12.3456
 
 
@@ -196,11 +187,6 @@ def test_new_records_may_be_a_data_frame(frame):
     np.testing.assert_allclose(found.mean(("chain", "draw")), [3.0, 1.0], atol=0.01)
 
 
-def test_a_level_that_was_not_fitted_is_refused():
-    with pytest.raises(ValueError, match="an index beyond the array"):
-        pymc_dp.predict(FITTED, by_group(np.arange(12) % 3), {"group": np.array([0, 7])})
-
-
 CODES_OF_NO_GROUP = {
     "a missing category": (pd.Categorical(["a", None], categories=list("abc")).codes, "negative"),
     "beyond the end": (np.array([0, 3]), "an index beyond the array .* whose length is 3"),
@@ -297,17 +283,6 @@ def test_new_records_of_one_unit_share_its_latents(centred):
             pymc_dp.predict(known, intercepts(centred), new | {"person": missing})
 
 
-@pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
-def test_of_new_records_nothing_is_missing():
-    gaps = np.array([1.0, np.nan, 2.0])
-    with pm.Model() as model:
-        x = pm.Normal("x", pm.Normal("m"), 1.0, observed=gaps)
-        pm.Normal("y", 3 * x, 0.1, observed=gaps)
-    found = pymc_dp.predict(posterior(draws=50, m=0), model, rows=5)["predictions"]
-    assert found["x"].shape == found["y"].shape == (1, 50, 5)
-    np.testing.assert_allclose(found["y"], 3 * found["x"], atol=0.7)
-
-
 def observed_predictor(x):
     """A predictor that is observed, and a second one that reads it."""
     with pm.Model() as model:
@@ -336,13 +311,3 @@ def test_what_reads_an_observed_variable_reads_its_new_values(given, means):
     assert {name: found[name].mean().item() for name in means} == pytest.approx(means, abs=3)
     alone = pymc_dp.predict(known, model, new, var_names="y")["predictions"]
     assert alone["y"].mean().item() == pytest.approx(means["y"], abs=3)
-
-
-def test_draws_of_an_observed_predictor_are_those_that_the_outcome_reads():
-    model = observed_predictor(np.zeros(4))
-    new = {"x": np.array([np.nan, 3.0])}
-    found = pymc_dp.predict(posterior(draws=50, m=0), model, new)["predictions"]
-    first, second, y = (found[name].to_numpy()[0] for name in ("first", "second", "y"))
-    read = np.column_stack([first[:, 0], np.full(50, 3.0)])
-    np.testing.assert_allclose(second, 10 * read, atol=0.7)
-    np.testing.assert_allclose(y, read + second, atol=0.7)

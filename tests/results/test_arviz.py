@@ -30,32 +30,8 @@ def test_it_takes_a_result_as_it_is(fitted, name):
     assert "slope" in str(getattr(shown, "viz", shown))
 
 
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [
-        ("plot_rank", ValueError),
-        ("plot_rank_dist", ValueError),
-        ("plot_energy", KeyError),
-        ("loo", TypeError),
-        ("plot_loo_pit", AttributeError),
-        ("plot_ppc_dist", KeyError),
-        ("plot_prior_posterior", AttributeError),
-    ],
-)
-def test_it_needs_what_a_private_fit_does_not_have(fitted, name, error):
-    with pytest.raises(error):
-        getattr(az, name)(fitted[1])
-
-
 def test_predictions_are_drawn_without_outcomes(fitted):
     model, idata = fitted
     predictions = pymc_dp.predict(idata, model, {"x": X[:20]})
     shown = {"group": "predictions", "kind": "kde", "visuals": {"observed_dist": False}}
     assert "y" in az.plot_ppc_dist(predictions, **shown).viz["predictive_dist"]
-
-
-def test_a_prior_may_be_drawn_beside_the_posterior(fitted):
-    model, idata = fitted
-    idata = idata.copy(deep=True)
-    idata["prior"] = pm.sample_prior_predictive(20, model, var_names=["slope"])["prior"]
-    assert set(az.plot_prior_posterior(idata).viz["dist"].group.values) == {"prior", "posterior"}

@@ -104,14 +104,6 @@ def test_all_fits_together_keep_to_the_budget(fits):
     assert max(each) < 0.8
 
 
-def test_shares_go_by_latents_alone():
-    columns = Columns({x: TYPES[x] for x in ("job", "age", "voted")})
-    values = columns._values(frame())
-    models = {x: columns._conditional(x, values) for x in ("job", "age", "voted")}
-    # 2; an intercept, 2 of the zero-sum effects, an sd; an intercept, 2 slopes, 2 effects
-    assert module.shares(models) == {"job": 2 / 11, "age": 4 / 11, "voted": 5 / 11}
-
-
 def test_budgets_that_do_not_compose_are_refused(monkeypatch, tmp_path):
     """Planted fault: each fit takes the whole budget. The composition before the fits sees it."""
     ledger = Ledger(tmp_path / "budget.json", dataset="made up", epsilon=2, delta=1e-5)
@@ -149,12 +141,6 @@ def test_values_that_a_type_does_not_have_are_refused(name, values, reason):
     assert not any(str(x) in str(refused.value) for x in values if isinstance(x, float))
 
 
-def test_numbers_are_clipped_to_their_public_range():
-    seen = Column.number(0, 10).codes("x", [-5.0, 3.0, 99.0])
-    assert seen.tolist() == [0, 3, 10]
-    assert Column.waiting_time(24).codes("x", [3.0, 99.0]).tolist() == [3, 24]
-
-
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
@@ -171,11 +157,6 @@ def test_numbers_are_clipped_to_their_public_range():
 def test_descriptions_that_make_no_sense_are_refused(make, reason):
     with pytest.raises(ValueError, match=reason):
         make()
-
-
-def test_a_type_is_asked_for_by_name():
-    with pytest.raises(TypeError, match=r"describe it by pymc_dp\.Column"):
-        Columns({"age": (0, 100)})
 
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")

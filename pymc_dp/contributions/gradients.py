@@ -60,32 +60,27 @@ def _with_constants(graph: RecordGraph) -> RecordGraph:
     def change(node: Node, operands: list[Tensor]) -> None:
         for i, x in enumerate(node.inputs):
             if x in logs:
-                made = _logarithm(operands[i].owner.inputs[0])
+                weight = operands[i].owner.inputs[0]
+                absent: Tensor = pt.eq(weight, 0)
+                present = pt.switch(absent, 1.0, weight)
+                value = pt.log(present)
+                operands[i] = pt.switch(absent, -np.inf, value)
+                made = (absent, present, value, operands[i])
                 axis.update(dict.fromkeys(made, graph.axis[x]))
-                operands[i] = made[-1]
 
     found = rebuilt(list(graph.terms), {}, change)
     axis |= {found[x]: k for x, k in graph.axis.items() if x in found}
     return graph._replace(terms=tuple(found.get(x, x) for x in graph.terms), axis=axis)
 
 
-def _logarithm(x: Tensor) -> list[Tensor]:
-    """Return what the logarithm is computed from, and itself last."""
-    absent: Tensor = pt.eq(x, 0)
-    present = pt.switch(absent, 1.0, x)
-    value = pt.log(present)
-    return [absent, present, value, pt.switch(absent, -np.inf, value)]
-
-
 def _logarithms_of_weights(graph: RecordGraph) -> set[AnyVariable]:
     """Find logarithms of records' numbers that are added to what is summed on the log scale."""
-    carrying = graph.axis
     sums = [v for v in ancestors(graph.terms) if isinstance(v.owner_op, LogSumExp | LogAddExp)]
     waiting, found = [x for v in sums for x in v.owner.inputs], set()
     while waiting:
         x = waiting.pop()
         scalar_op = getattr(x.owner_op, "scalar_op", None)
-        if isinstance(scalar_op, Log) and x in carrying:
+        if isinstance(scalar_op, Log) and x in graph.axis:
             found.add(x)
         elif isinstance(x.owner_op, DimShuffle) or isinstance(scalar_op, Add | Sub):
             waiting += x.owner.inputs
@@ -146,17 +141,13 @@ def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
 def _formed_gradient(records: Records, backend: str, draws: int) -> RowContribution:
     """Contribute gradients that are formed record by record."""
     gradients, size = each_gradient(records, backend), draws * records.size
-
-    def prepare(batch: Batch, points: np.ndarray) -> np.ndarray:
-        return np.concatenate([gradients(batch, z) for z in points], axis=1)
-
-    width = size * nodes_of_quadrature(records)
-    return RowContribution(size, width, as_prepared, prepare, together=records.of_units)
-
-
-def as_prepared(rows: np.ndarray, context: Any) -> np.ndarray:
-    """Return the vectors that were prepared."""
-    return rows
+    return RowContribution(
+        size,
+        width=size * nodes_of_quadrature(records),
+        rows=lambda rows, points: rows,
+        prepare=lambda batch, points: np.concatenate([gradients(batch, z) for z in points], axis=1),
+        together=records.of_units,
+    )
 
 
 def plain_gradient(records: Records, backend: str, draws: int = 1) -> RowContribution:
@@ -175,7 +166,7 @@ def plain_gradient(records: Records, backend: str, draws: int = 1) -> RowContrib
             halves += [g, g * slope]
         return np.concatenate(halves, axis=1)
 
-    return RowContribution(size, size, as_prepared, prepare, together=records.of_units)
+    return RowContribution(size, size, lambda rows, at: rows, prepare, together=records.of_units)
 
 
 def gradient_rows(records: Records) -> Tensor:
@@ -335,14 +326,15 @@ def _in_context(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 SMALLEST_BATCH = 64
-# what `prepare` returns: the number of records, and the contribution's own result on padded rows
-Padded = tuple[int, Any]
 
 
 def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
-    """Round batches up to one of few sizes with copies of the first row, of weight 0."""
+    """Round batches up to one of few sizes with copies of the first row, of weight 0.
 
-    def prepare(batch: Batch, context: Any) -> Padded:
+    A batch is prepared as its number of records, and the contribution's own result.
+    """
+
+    def prepare(batch: Batch, context: Any) -> tuple[int, Any]:
         name, values = next(iter(batch.items()))
         count = values.shape[axes[name]]
         places = np.arange(_padded_size(count))
@@ -358,16 +350,12 @@ def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
             weighted_sum=unit.weighted_sum and _unweighted_copies(unit.weighted_sum),
             rows=unit.rows and _without_copies(unit.rows),
         )
-    if isinstance(contribution, RowContribution):
-        rows = _without_copies(contribution.rows)
-        return contribution._replace(prepare=prepare, rows=rows, unit=unit)
-    return contribution._replace(
-        prepare=prepare,
-        norms=_without_copies(contribution.norms),
-        weighted_sum=_unweighted_copies(contribution.weighted_sum),
-        rows=contribution.rows and _without_copies(contribution.rows),
-        unit=unit,
-    )
+    changed: dict[str, Any] = {"prepare": prepare, "unit": unit}
+    changed["rows"] = contribution.rows and _without_copies(contribution.rows)
+    if isinstance(contribution, FactoredContribution):
+        changed["norms"] = _without_copies(contribution.norms)
+        changed["weighted_sum"] = _unweighted_copies(contribution.weighted_sum)
+    return contribution._replace(**changed)
 
 
 def _without_copies(rows: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
@@ -375,7 +363,7 @@ def _without_copies(rows: Callable[..., np.ndarray]) -> Callable[..., np.ndarray
 
 
 def _unweighted_copies(weighted_sum: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    def sum_of_first(at: Padded, context: Any, weights: np.ndarray) -> np.ndarray:
+    def sum_of_first(at: tuple[int, Any], context: Any, weights: np.ndarray) -> np.ndarray:
         padding = (0, _padded_size(at[0]) - at[0])
         return np.asarray(weighted_sum(at[1], context, np.pad(weights, padding)))
 

@@ -2,11 +2,8 @@
 
 They are the parametric bootstrap that centres clipped scores: how much clipping moves a record's
 score on average follows from scores of outcomes that the model itself draws for the record. Where a
-record has one of two outcomes, both take the place of draws.
-
-In the order of this file: draws are compiled, and those of authors tried on made-up records;
-scores at all outcomes are compiled, as weights of few vectors where they have channels; sums over
-the records of a unit; and the magnitudes of scores, the first contribution of rounds.
+record has one of two outcomes, both take the place of draws. Draws of authors are first tried on
+made-up records. The last contribution here is the first one of rounds: the magnitudes of scores.
 """
 
 import math
@@ -121,10 +118,8 @@ def compile_draws(records: Records, count: int) -> Draw | None:
 
 def _compile(records: Records, outcomes: Outcomes) -> Callable[..., tuple[Batch, np.ndarray]]:
     """Compile some draws: arrays of shape (count, rows, ...), and which records have failed."""
-    # records whose distribution refuses its parameters are found by halving the batch: each then
-    # fails alone
-    given = [outcomes.number, *outcomes.generators]
-    graphs, axes = list(outcomes.drawn.values()), records.batch.axes
+    given, axes = [outcomes.number, *outcomes.generators], records.batch.axes
+    graphs = list(outcomes.drawn.values())
     compute = on_batch(records, given, graphs, "python", outcomes.inputs)  # NumPy draws on all
 
     def draw(
@@ -144,6 +139,7 @@ def _compile(records: Records, outcomes: Outcomes) -> Callable[..., tuple[Batch,
                 for name, each in zip(drawn, values, strict=True):
                     drawn[name][:, part] = each
             except (ValueError, FloatingPointError, OverflowError):
+                # a record whose distribution refuses its parameters must fail alone
                 if part.stop - part.start == 1:
                     failed[part] = True
                 else:
@@ -190,10 +186,7 @@ def _refuse_failing(records: Records, own: str, draw: Draw) -> None:
 
 
 def _refuse_mixing(records: Records, own: str, at_point: Callable[..., Batch]) -> None:
-    """Refuse draws of an author's that are distributed otherwise beside made-up records than alone.
-
-    Distribution functions are compared by their largest distance (Kolmogorov and Smirnov).
-    """
+    """Refuse an author's draws that made-up records change (by the Kolmogorov-Smirnov distance)."""
     inputs, rng = records.batch.inputs, np.random.default_rng(0)
     spec = {n: ColumnSpec(records.shapes[n], x.type.dtype) for n, x in inputs.items()}
     made = probe_records(spec, rng)
@@ -217,7 +210,6 @@ def _refuse_mixing(records: Records, own: str, at_point: Callable[..., Batch]) -
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the largest distance between the distribution functions of two samples."""
     every = np.concatenate([one, other])
     shares = [np.searchsorted(np.sort(x), every, side="right") / len(x) for x in (one, other)]
     return float(np.abs(shares[0] - shares[1]).max())
@@ -244,14 +236,6 @@ class Scores(NamedTuple):
     weights: np.ndarray  # (rows, outcomes, c): a score is the sum of vectors, each times its weight
     vectors: np.ndarray  # (c, rows, d); none where the weights are the scores, and c is d
 
-    @property
-    def probabilities(self) -> np.ndarray:
-        """How likely drawn outcomes are, (rows, outcomes - 1); of two by scores, of mean 0."""
-        drawn = self.weights[:, 1:]
-        if drawn.shape[1] != len(BOTH):
-            return np.full(drawn.shape[:2], 1 / max(drawn.shape[1], 1))
-        return probabilities(lengths(drawn))
-
 
 def lengths(vectors: np.ndarray) -> np.ndarray:
     """Return the norms of vectors (rows, k, d), whatever their order in memory."""
@@ -265,7 +249,9 @@ def lengths(vectors: np.ndarray) -> np.ndarray:
 
 
 def probabilities(norms: np.ndarray) -> np.ndarray:
-    """Return how likely each of two outcomes is, (rows, 2), whose scores have these norms."""
+    """Return how likely drawn outcomes, or both, are whose scores have these norms, (rows, k)."""
+    if norms.shape[1] != len(BOTH):
+        return np.full(norms.shape, 1 / max(norms.shape[1], 1))
     of_other = norms[:, ::-1]
     total = of_other.sum(axis=1, keepdims=True)
     equal = np.full_like(of_other, 0.5)
@@ -319,7 +305,7 @@ class DrawnScores(NamedTuple):
         return self.outcomes * (self.channels or self.d) * self.nodes + self.channels * self.d
 
     def with_dispersion(self, dispersion: np.ndarray) -> "DrawnScores":
-        """Say which latents are of the dispersion; a predictor that reads both is not averaged."""
+        """Set the latents of the dispersion; a predictor that reads others too is not averaged."""
         of_both = self.reach[:, dispersion].any(axis=1) & self.reach[:, ~dispersion].any(axis=1)
         estimating = None if of_both.any() else self.estimating
         return self._replace(dispersion=dispersion, estimating=estimating)
@@ -460,11 +446,7 @@ def _drawn(batch: Batch, outcomes: Collection[str]) -> list[str]:
 
 
 def _at_outcomes(batch: Batch, axes: Mapping[str, int], outcomes: Collection[str]) -> Batch:
-    """Repeat a batch's arrays for all outcomes: all observed ones, then all first draws, and so on.
-
-    ``axes`` are those of the records in the arrays that are read. A unit has as many copies, each
-    with the records' outcomes of one draw.
-    """
+    """Repeat the arrays with these axes for all outcomes, and units; all observed ones first."""
     axes = {name: axis for name, axis in axes.items() if name in batch}
     each = {name: [*np.moveaxis(batch[drawn_name(name)], 1, 0)] for name in _drawn(batch, outcomes)}
     if not each:
@@ -527,11 +509,6 @@ class UnitSums(NamedTuple):
 
         That is the average of its records' shares, weighted by themselves: the share of all, where
         they have one. The unit's scores times it are the sum of the weighted ones.
-
-        >>> sums = UnitSums(1, 1, True)
-        >>> each = sums.rows(np.array([[[4.0]], [[2.0]]]), np.array([0.5, 0.5]))
-        >>> [part.ravel().tolist() for part in sums.split(each.sum(axis=0)[None])]
-        [[6.0], [6.0], [0.5]]
         """
         shape = (len(sums), self.outcomes, self.d)
         if not self.is_weighted:
@@ -546,7 +523,7 @@ class UnitSums(NamedTuple):
 
 
 class Magnitudes(NamedTuple):
-    """What the sums of `score_scales` say, without their factor."""
+    """Sums of `score_scales` without their factor."""
 
     number: float  # of records
     counts: np.ndarray  # of those whose score is not 0, (d,)
@@ -589,13 +566,12 @@ def score_scales(
 
     def rows(prepared: tuple[Scores, np.ndarray | None], point: np.ndarray) -> np.ndarray:
         of_batch, counting = prepared
-        chances = of_batch.probabilities if of_batch.weights.shape[1] > 1 else None
+        chances = probabilities(lengths(of_batch.weights[:, 1:]))
         return _magnitudes(formed(of_batch) / unit, chances, list(observed), counting)
 
     def of_units(summed: np.ndarray, point: np.ndarray) -> np.ndarray:
         each, _, counting = sums.split(summed)
-        drawn = each.shape[1] - 1
-        chances = np.full((len(each), drawn), 1 / drawn) if drawn else None
+        chances = probabilities(lengths(each[:, 1:]))
         return _magnitudes(each / unit, chances, list(observed), counting)
 
     return RowContribution(
@@ -616,13 +592,13 @@ def score_scales(
 
 
 def _magnitudes(
-    g: np.ndarray, chances: np.ndarray | None, observed: list[int], counting: np.ndarray | None
+    g: np.ndarray, chances: np.ndarray, observed: list[int], counting: np.ndarray | None
 ) -> np.ndarray:
     """Return records' vectors from scores (rows, outcomes, d), the observed one's first."""
     with np.errstate(all="ignore"):  # what is not finite adds nothing
         largest = np.abs(g).max(axis=1, keepdims=True)
-        each = np.abs(g if chances is None else g[:, 1:]) / np.where(largest > 0, largest, 1.0)
-        shares = np.ones(each.shape[:2]) if chances is None else chances
+        each = np.abs(g[:, 1:] if chances.size else g) / np.where(largest > 0, largest, 1.0)
+        shares = chances if chances.size else np.ones(each.shape[:2])
         mean_square = (shares[:, :, None] * each**2).sum(axis=1)
         bits = np.log2(largest[:, 0]) + np.log2(mean_square) / 2
         of_observed = np.log2(np.abs(g[:, 0, observed]))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.replace import graph_replace
@@ -230,13 +230,6 @@ def both_outcomes(records: Records) -> Draw | None:
     return give
 
 
-class Scores(NamedTuple):
-    """Scores of a batch: the observed outcome's first, then those of the drawn ones, or of both."""
-
-    weights: np.ndarray  # (rows, outcomes, c): a score is the sum of vectors, each times its weight
-    vectors: np.ndarray  # (c, rows, d); none where the weights are the scores, and c is d
-
-
 def lengths(vectors: np.ndarray) -> np.ndarray:
     """Return the norms of vectors (rows, k, d), whatever their order in memory."""
     if vectors.shape[-1] == 1:
@@ -261,13 +254,12 @@ def probabilities(norms: np.ndarray) -> np.ndarray:
 class Parted(NamedTuple):
     """Scores of a batch as functions of the records' predictors."""
 
-    vectors: np.ndarray  # (c, rows, d): slopes of the predictors
-    # shifts of the predictors, (c, rows) -> (rows, outcomes, c)
+    # (c, rows, d): slopes of the predictors; none where weights are the scores, and c is d
+    vectors: np.ndarray
+    # shifts of the predictors, (c, rows) -> (rows, outcomes, c), with the observed outcome first: a
+    # score is the sum of vectors, each times its weight
     weights: Callable[[np.ndarray], np.ndarray]
     has_both: bool  # whether records have two outcomes, beside the observed one
-
-
-PartedAt = Callable[[Batch, np.ndarray], Parted]  # (batch, z) -> scores along predictors
 
 
 class DrawnScores(NamedTuple):
@@ -279,13 +271,11 @@ class DrawnScores(NamedTuple):
     # formed
     reach: np.ndarray
     dispersion: np.ndarray  # which latents are those of the dispersion of outcomes, (d,)
-    of_batch: Callable[[Batch, np.ndarray], Scores]
+    parted: Callable[[Batch, np.ndarray], Parted]  # (batch, z)
     draw: Draw | None
     draw_for_units: Draw | None  # in place of ``draw``, where records belong to units
     together: bool  # whether the records of a unit are scored together
     nodes: int  # at how many values of local latents each score is computed
-    # the same scores, where predictors may be shifted; None where a score has none of its own
-    parted: PartedAt | None = None
     estimating: Estimating | None = None  # what a method makes of them; None: at the point
     survey: SurveyWeights | None = None  # weights of the records, which scores do not hold
 
@@ -309,6 +299,11 @@ class DrawnScores(NamedTuple):
         of_both = self.reach[:, dispersion].any(axis=1) & self.reach[:, ~dispersion].any(axis=1)
         estimating = None if of_both.any() else self.estimating
         return self._replace(dispersion=dispersion, estimating=estimating)
+
+    def of_batch(self, batch: Batch, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return weights, (rows, outcomes, c), and vectors at a point, as in `Parted`."""
+        vectors, weights, _ = self.parted(batch, z)
+        return weights(np.zeros(vectors.shape[:2])), vectors
 
     def shares(self, batch: Batch) -> np.ndarray | None:
         """Return what of each record counts, (rows,), from 0 to 1; None where all of them do."""
@@ -336,11 +331,10 @@ def drawn_scores(
     try:
         channels = record_channels(shared, [*names, *local])
     except NoFrontierRuleError:
-        of_batch, parted, estimating = _formed(records, names, backend), None, None
+        parted, estimating = _formed(records, names, backend), None
         reach = np.zeros((0, records.size), bool)
     else:
         parted, reach = _parted(shared, channels, names, backend), channels.reach
-        of_batch = partial(_at_point, parted)
         if local or not 0 < len(channels.predictors) <= MOST_PREDICTORS:
             estimating = None
     in_units = 1 + (DRAWS if draw else 0)
@@ -349,12 +343,11 @@ def drawn_scores(
         outcomes_in_units=in_units,
         reach=reach,
         dispersion=np.zeros(records.size, bool),
-        of_batch=of_batch,
+        parted=parted,
         draw=both or draw,
         draw_for_units=draw,
         together=records.of_units,
         nodes=nodes_of_quadrature(records),
-        parted=parted,
         estimating=estimating,
     )
 
@@ -376,22 +369,19 @@ def has_one_predictor(records: Records) -> bool:
 
 def _formed(
     records: Records, names: Collection[str], backend: str
-) -> Callable[[Batch, np.ndarray], Scores]:
+) -> Callable[[Batch, np.ndarray], Parted]:
     gradients, axes = each_gradient(records, backend), records.batch.axes
 
-    def scores(batch: Batch, point: np.ndarray) -> Scores:
+    def parted(batch: Batch, point: np.ndarray) -> Parted:
         each = _by_outcome(batch, names, gradients(_at_outcomes(batch, axes, names), point))
-        return Scores(each, np.empty((0, *each.shape[::2])))
+        return Parted(np.empty((0, *each.shape[::2])), lambda shifts: each, False)
 
-    return scores
-
-
-def _at_point(parted: PartedAt, batch: Batch, z: np.ndarray) -> Scores:
-    vectors, weights, _ = parted(batch, z)
-    return Scores(weights(np.zeros(vectors.shape[:2])), vectors)
+    return parted
 
 
-def _parted(records: Records, channels: Channels, names: Collection[str], backend: str) -> PartedAt:
+def _parted(
+    records: Records, channels: Channels, names: Collection[str], backend: str
+) -> Callable[[Batch, np.ndarray], Parted]:
     """Compile what outcomes do not change as one function, and the weights as another."""
     fixed = {f"fixed {k}": graph for k, graph in enumerate(channels.fixed)}
     first = on_batch(records, [], [*fixed.values(), *channels.vectors], backend)
@@ -557,17 +547,15 @@ def score_scales(
     """
     sums = UnitSums(scores.outcomes_in_units, scores.d, scores.survey is not None)
 
-    def prepare(batch: Batch, point: np.ndarray) -> tuple[Scores, np.ndarray | None]:
-        return scores.of_batch(batch, point), scores.shares(batch)
+    def prepare(batch: Batch, point: np.ndarray) -> tuple[Any, ...]:
+        weights, vectors = scores.of_batch(batch, point)
+        each = combined(weights, vectors) if len(vectors) else weights
+        return weights, each, scores.shares(batch)
 
-    def formed(of_batch: Scores) -> np.ndarray:
-        weights, vectors = of_batch
-        return combined(weights, vectors) if len(vectors) else weights
-
-    def rows(prepared: tuple[Scores, np.ndarray | None], point: np.ndarray) -> np.ndarray:
-        of_batch, counting = prepared
-        chances = probabilities(lengths(of_batch.weights[:, 1:]))
-        return _magnitudes(formed(of_batch) / unit, chances, list(observed), counting)
+    def rows(prepared: tuple[Any, ...], point: np.ndarray) -> np.ndarray:
+        weights, each, counting = prepared
+        chances = probabilities(lengths(weights[:, 1:]))
+        return _magnitudes(each / unit, chances, list(observed), counting)
 
     def of_units(summed: np.ndarray, point: np.ndarray) -> np.ndarray:
         each, _, counting = sums.split(summed)
@@ -582,7 +570,7 @@ def score_scales(
         unit=UnitVector(
             size=sums.size,
             vectors=of_units,
-            rows=lambda prepared, point: sums.rows(formed(prepared[0]), prepared[1]),
+            rows=lambda prepared, point: sums.rows(*prepared[1:]),
             draw=scores.draw_for_units,
         ),
         draw=scores.draw,

@@ -526,7 +526,7 @@ def whitened_scores(scores: DrawnScores) -> Contribution:
         size=size,
         width=3 * scores.width + 2 * size,
         rows=lambda held, at: vectors(held[0], at, held[1]),
-        prepare=lambda batch, at: (scores.of_batch(batch, at.point).weights, scores.shares(batch)),
+        prepare=lambda batch, at: (scores.of_batch(batch, at.point)[0], scores.shares(batch)),
         unit=_of_units(scores, lambda held, at: (times(held[0], at.whitening), held[1])),
         draw=draw_at_point(scores.draw),
         together=scores.together,
@@ -589,7 +589,7 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
 
 
 def _vectors_in_span(scores: DrawnScores, spans: Spans, batch: Batch, at: At) -> InSpan:
-    parts = scores.parted(batch, at.point)  # type: ignore[misc]
+    parts = scores.parted(batch, at.point)
     of_records = times(parts.vectors, at.whitening)
     basis, shares, R = _basis(of_records, spans)
     # A, (k, c, rows): A'A is the covariance of the predictors under q

@@ -146,7 +146,7 @@ def test_one_record_more_changes_no_bit_of_the_others_scores():
     def of_first(n):
         batch = open_private(setup.data).take(np.arange(n))
         drawn = {k: np.repeat(v[:1], n, axis=0) for k, v in one.items()}
-        return scores.of_batch(batch | drawn, z).weights[0].tobytes()
+        return scores.of_batch(batch | drawn, z)[0][0].tobytes()
 
     one = scores.draw(open_private(setup.data).take(np.arange(2)), z, np.random.default_rng(0))
     assert len({of_first(n) for n in range(2, 300, 7)}) == 1

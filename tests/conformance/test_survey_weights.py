@@ -1,7 +1,6 @@
 """A fit with survey weights keeps the promises of fits without."""
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import pymc_dp
 from pymc_dp.tables.weights import SurveyWeights
 from tests.conformance import checks
 from tests.conformance.model_classes import draw_data, model_of
-from tests.conformance.recording import Recording, record
+from tests.conformance.recording import record
 
 WEIGHTS = SurveyWeights("weight", upper=2.0)
 # both outcomes; drawn ones and a dispersion; counts; scores that are formed
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
 
 
 @cache
-def weighted(name: str, **more: Any) -> Recording:
+def weighted(name, **more):
     data = draw_data(checks.ROWS, seed=0)
     columns = {column: data[column] for column in ("weight", *more.values())}
     return record(model_of(name, data, **columns), "dp_advi", weights=WEIGHTS, **more)
@@ -35,7 +34,7 @@ def test_no_record_or_household_moves_a_sum_by_more_than_the_clip_norm(name, uni
     assert checks.check_sensitivity(found, name, unit=unit) > 0.75
 
 
-def shares_of_any_size(weights: SurveyWeights, values: np.ndarray) -> np.ndarray:
+def shares_of_any_size(weights, values):
     return values / weights.upper
 
 
@@ -47,7 +46,7 @@ def test_vectors_that_grow_with_the_weight_are_rejected(monkeypatch):
     batch["weight"][:] = 8.0
     point = found.exchanges[0].query.context
 
-    def longest() -> float:
+    def longest():
         given = batch | scores.draw(batch, point, np.random.default_rng(0))
         total = scores.weighted_sum(scores.prepare(given, point), point, np.array([1.0, 0.0]))
         return float(np.linalg.norm(total))

@@ -37,7 +37,7 @@ def check_noise(found):
 
 def check_data_enter_through_releases_alone(found, method, name, **settings):
     """Other data with the same answers from the wall give the same queries and the same result."""
-    other = model_of(name, draw_data(OTHER_ROWS, seed=5))
+    other = model_of(name, draw_data(OTHER_ROWS, seed=5), **settings)
     answers = [exchange.answer for exchange in found.exchanges]
     check_same_result(found, record(other, method, answers, **settings))
 
@@ -130,7 +130,8 @@ def check_nothing_of_the_data_is_saved(found, folder):
     data = draw_data(ROWS, seed=0)
     for values in data.values():
         assert values.tobytes() not in content
-    for number in np.concatenate([data["real"], data["X"].ravel(), data["pair"].ravel()]):
+    numbers = [data["real"], data["X"].ravel(), data["pair"].ravel(), data["weight"]]
+    for number in np.concatenate([*numbers, data["weight"] / 2]):  # the largest one is 2
         assert number.tobytes() not in content
         assert repr(float(number)).encode() not in content
     for node in found.idata.subtree:
@@ -139,7 +140,7 @@ def check_nothing_of_the_data_is_saved(found, folder):
 
 def check_stopping(found, spent, model, method, folder, **settings):
     """A fit that stops after one release claims its whole plan, and owes its ledger that one."""
-    ledger = new_ledger(folder)
+    ledger = new_ledger(folder, settings.get("unit"))
     stopped = record(model, method, ledger=ledger, callbacks=[stop], **settings)
     assert len(stopped.exchanges) == 1 < len(found.exchanges)
     claimed = stopped.idata["privacy"].attrs
@@ -150,9 +151,9 @@ def check_stopping(found, spent, model, method, folder, **settings):
     assert ledger.spent.amount < spent.amount
 
 
-def new_ledger(folder):
+def new_ledger(folder, unit=None):
     folder.mkdir()
-    return Ledger(folder / "ledger", epsilon=40.0, delta=1e-3, dataset="conformance")
+    return Ledger(folder / "ledger", epsilon=40.0, delta=1e-3, dataset="conformance", unit=unit)
 
 
 def stop(*_):

@@ -107,10 +107,10 @@ CLASSES = {build.__name__: build for build in (
 # fmt: on
 
 
-def model_of(name, data, **more):
-    """Build a class's model on data; ``more`` are further arrays of records, such as units."""
+def model_of(name, data, unit=None, weights=None, **_):
+    """Build a class's model on data, with the columns of the unit and the weights of a fit."""
     with pm.Model() as model:
         (CLASSES | {"persons": persons})[name](data)
-        for key, values in more.items():
-            pm.Data(key, values)
+        for column in {unit, weights and weights.name} - {None, *model.named_vars}:
+            pm.Data(column, data[column])
     return model

@@ -50,7 +50,7 @@ def fitted(name):
 
 def ask(kind, name, data=DATA, answers=None, **more):
     """Check the fit of a class of models on some data, and record what passes the wall."""
-    of = fitted(name), model_of(name, data, person_id=data["person_id"])
+    of = fitted(name), model_of(name, data, unit="person_id")
     return recorded(lambda: KINDS[kind](*of, data=data, **TERMS | more), answers)
 
 

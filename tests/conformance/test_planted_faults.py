@@ -103,8 +103,8 @@ def test_clipping_at_twice_the_bound_is_rejected(found, monkeypatch):
 
 
 def test_clipping_records_in_place_of_persons_is_rejected(monkeypatch):
-    data = draw_data(checks.ROWS, seed=0)
-    found = record(model_of(NAME, data, person_id=data["person_id"]), METHOD, unit="person_id")
+    by_person = model_of(NAME, draw_data(checks.ROWS, seed=0), unit="person_id")
+    found = record(by_person, METHOD, unit="person_id")
     monkeypatch.setattr(
         recording, "units_of", lambda codes, name: units_of(np.arange(len(codes)), name)
     )

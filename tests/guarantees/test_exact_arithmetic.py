@@ -179,7 +179,7 @@ def test_functions_that_average_are_among_what_is_proved(monkeypatch):
 
 def test_units_are_exact_too_and_cancelling_sums_are_not():
     data = draw_data(60, 0)
-    of_units = model_of("logistic", data, person_id=data["person_id"])
+    of_units = model_of("logistic", data, unit="person_id")
     terms = {"epsilon": 1, "delta": 1e-5, "backend": "python"}
     assert pymc_dp.plan(of_units, unit="person_id", **terms).numerics == "exact"
     assert (

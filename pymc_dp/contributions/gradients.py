@@ -87,14 +87,6 @@ def _logarithms_of_weights(graph: RecordGraph) -> set[AnyVariable]:
     return found
 
 
-class Measured(NamedTuple):
-    """A batch, its norms, and for each draw what the weighted sum reads of their computation."""
-
-    batch: Batch
-    norms: np.ndarray
-    kept: list[list[np.ndarray]]
-
-
 def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
     """Contribute d log p(record | z) / dz at ``draws`` points, concatenated.
 
@@ -115,26 +107,28 @@ def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
     total = graph_replace(sums.weighted_sum, kept, strict=False)
     sum_weighted = on_batch(records, [sums.weights, *kept.values()], total, backend)
 
-    def prepare(batch: Batch, points: np.ndarray) -> Measured:
+    # a batch, its norms, and for each draw what the weighted sum reads of their computation
+    def prepare(batch: Batch, points: np.ndarray) -> tuple[Batch, np.ndarray, list[Any]]:
         leaf_norms = [row_norms(batch[name]) for name in sums.leaf_norms.values()]
         each = [measure(batch, z, *leaf_norms) for z in points]
         norms = each[0][0]
         if draws > 1:
             norms = row_norms(np.stack([norms for norms, *_ in each], axis=1))
-        return Measured(batch, norms, [kept for _, *kept in each])
+        return batch, norms, [kept for _, *kept in each]
 
-    def weighted_sum(at: Measured, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        parts = zip(points, at.kept, strict=True)
-        return np.concatenate([sum_weighted(at.batch, z, weights, *kept) for z, kept in parts])
+    def weighted_sum(at: Any, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        batch, _, every = at
+        parts = zip(points, every, strict=True)
+        return np.concatenate([sum_weighted(batch, z, weights, *kept) for z, kept in parts])
 
     gradients = cache(partial(each_gradient, records, backend))  # compiled for units alone
     return FactoredContribution(
         size=draws * records.size,
         width=width,
-        norms=lambda at, points: at.norms,
+        norms=lambda at, points: at[1],
         weighted_sum=weighted_sum,
         prepare=prepare,
-        rows=lambda at, points: np.concatenate([gradients()(at.batch, z) for z in points], axis=1),
+        rows=lambda at, points: np.concatenate([gradients()(at[0], z) for z in points], axis=1),
     )
 
 

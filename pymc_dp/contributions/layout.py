@@ -62,18 +62,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """The parts of a vector, in order.
-
-    >>> layout = Layout({"score": Part((2,)), "curvature": Part((2, 2), 0.5, symmetric=True)})
-    >>> packed = layout.pack({"score": np.array([1.0, 2.0]), "curvature": 4 * np.eye(2)})
-    >>> packed
-    array([1., 2., 2., 0., 2.])
-    >>> layout.unpack(packed)["curvature"]
-    array([[4., 0.],
-           [0., 4.]])
-    >>> layout.noise_variance(sd=3.0)
-    {'score': 9.0, 'curvature': 36.0}
-    """
+    """The parts of a vector, in order."""
 
     parts: Mapping[str, Part]  # {name: Part}
 

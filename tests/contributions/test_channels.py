@@ -26,7 +26,6 @@ from tests import zoo
 # models, and how many vectors span the scores of a record
 FACTORED = {"logistic": 1, "two_indices": 1, "horseshoe": 1, "transposed": 1, "zero_inflated": 2}
 FACTORED |= {"weibull": 2, "hierarchical": 3, "categorical": 3, "neural_network": 6}
-SLOW = pytest.param("mv_normal", marks=pytest.mark.slow)
 BOUNDS = [(0.4, 1.0), (3.0, 9.0), (np.inf, np.inf)]
 ROWS = np.arange(zoo.N)
 
@@ -77,9 +76,10 @@ def assert_equal(found, expected):
     np.testing.assert_allclose(found, expected, rtol=0, atol=3e-7 * abs(expected).max())
 
 
-@pytest.mark.parametrize("name", [*FACTORED, SLOW])
-def test_vectors_and_norms_are_those_of_formed_scores(name):
+@pytest.mark.parametrize(("name", "predictors"), FACTORED.items())
+def test_vectors_and_norms_are_those_of_formed_scores(name, predictors):
     _, _, factored, formed = made(name)
+    assert factored.channels == predictors
     for diagonal in (False, True):
         for bounds in BOUNDS:
             at = context(name, bounds, diagonal)
@@ -120,11 +120,6 @@ def test_they_are_so_where_scores_of_the_dispersion_are_clipped_by_themselves(na
         )
         for one, other in zip(found, expected, strict=True):
             assert_equal(one, other)
-
-
-@pytest.mark.parametrize("name", FACTORED)
-def test_as_many_vectors_span_the_scores_as_there_are_predictors(name):
-    assert made(name)[2].channels == FACTORED[name]
 
 
 def test_scores_are_formed_where_an_outcome_is_among_what_it_is_multiplied_by():

@@ -1,15 +1,11 @@
 """What a record contributes: norms without gradients, and sums that weigh every record."""
 
-import math
 import tracemalloc
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions import gradients
@@ -22,7 +18,7 @@ from pymc_dp.contributions.gradients import (
 )
 from pymc_dp.model import separate
 from pymc_dp.privacy.contribution import FactoredContribution
-from pymc_dp.privacy.norms import graph_norms, row_norms
+from pymc_dp.privacy.norms import row_norms
 from tests import zoo
 from tests.zoo import GROUP, REAL, D, N, X, separated
 
@@ -109,15 +105,6 @@ def test_a_step_in_a_latent_adds_nothing_to_its_gradient():
     check(gradient(records, "python"), columns, z, off[:, None] * X * signs)
 
 
-def peak_of(call):
-    tracemalloc.start()
-    try:
-        call()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.parametrize("fits", [True, False], ids=["ghost norms", "planted: gradients formed"])
 def test_no_gradient_of_a_record_is_formed(fits, monkeypatch):
     rows, width = 20_000, 200
@@ -132,24 +119,11 @@ def test_no_gradient_of_a_record_is_formed(fits, monkeypatch):
         monkeypatch.setattr(gradients, "record_sums", raise_no_frontier)
     contribution = gradient(separate(zoo.build(describe))[0], "python")
     at = batch, np.zeros((1, width + 1)), np.ones(rows)
-    peak = peak_of(lambda: contribute(contribution, *at))
+    tracemalloc.start()
+    contribute(contribution, *at)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
     assert (peak < rows * width * 8 / 4) == fits
-
-
-scaled_rows = st.tuples(
-    arrays(float, (4, 3), elements=st.floats(-1, 1, allow_subnormal=False)),
-    arrays(int, 4, elements=st.integers(-200, 200)),
-).map(lambda pair: pair[0] * 10.0 ** pair[1][:, None])
-matrix = pt.matrix("rows", dtype="float64")
-norms_by_graph = function([matrix], graph_norms(matrix), "python")
-
-
-@settings(max_examples=60)
-@given(rows=scaled_rows)
-def test_norms_hold_over_the_whole_range_of_doubles(rows):
-    expected = [math.hypot(*row) for row in rows]
-    for norms in (row_norms(rows), norms_by_graph(rows)):
-        np.testing.assert_allclose(norms, expected, rtol=1e-13, atol=1e-300)
 
 
 @pytest.mark.parametrize(("x", "r"), [(1e-23, 1e25), (1e-200, 1e202), (1e200, 1e-198)])

@@ -108,7 +108,5 @@ def test_a_wrong_scale_is_caught(factor, name):
 def test_what_cannot_be_packed_is_refused():
     with pytest.raises(ValueError, match="the scale of 'a'"):
         Layout({"a": Part((2,), 0.0)})
-    layout = Layout({"a": Part((2,))})
-    for values, words in (({}, "expected the parts"), ({"a": np.zeros(3)}, "must have shape")):
-        with pytest.raises(ValueError, match=words):
-            layout.pack(values)
+    with pytest.raises(ValueError, match="must have shape"):
+        Layout({"a": Part((2,))}).pack({"a": np.zeros(3)})

@@ -297,13 +297,11 @@ def with_clipped_count(contribution: Contribution, quantile: float) -> Contribut
         "width": contribution.width + 2,
         "jumps": True,
         "prepare": _in_context(contribution.prepare),
-        "draw": contribution.draw and _in_context(contribution.draw),
+        "draw": _in_context(contribution.draw),
         "unit": UnitVector(
             unit.size,
             lambda sums, at: with_count(unit.vectors(sums, at.context), at),
-            unit.weighted_sum and _in_context(unit.weighted_sum),
-            unit.rows and _in_context(unit.rows),
-            unit.draw and _in_context(unit.draw),
+            *map(_in_context, (unit.weighted_sum, unit.rows, unit.draw)),
         ),
     }
     if isinstance(contribution, RowContribution):
@@ -314,9 +312,9 @@ def with_clipped_count(contribution: Contribution, quantile: float) -> Contribut
     return contribution._replace(**changed, norms=norms, weighted_sum=weighted_sum, rows=None)
 
 
-def _in_context(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adapt a function of the sum's context to an `AtClipNorm`."""
-    return lambda given, at, *weights: function(given, at.context, *weights)
+def _in_context(of_sum: Any) -> Any:
+    """Adapt a function of the sum's context, if it is not None, to an `AtClipNorm`."""
+    return of_sum and (lambda given, at, *weights: of_sum(given, at.context, *weights))
 
 
 SMALLEST_BATCH = 64
@@ -338,30 +336,26 @@ def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
             rows[OWNER] = np.where(places < count, rows[OWNER], rows[OWNER][count - 1] + 1)
         return count, contribution.prepare(rows, context)
 
-    unit = contribution.unit
-    if unit is not None:
-        unit = unit._replace(
-            weighted_sum=unit.weighted_sum and _unweighted_copies(unit.weighted_sum),
-            rows=unit.rows and _without_copies(unit.rows),
-        )
-    changed: dict[str, Any] = {"prepare": prepare, "unit": unit}
-    changed["rows"] = contribution.rows and _without_copies(contribution.rows)
+    changed = {"prepare": prepare, "rows": _without_copies(contribution.rows)}
+    if unit := contribution.unit:
+        total, rows = _unweighted_copies(unit.weighted_sum), _without_copies(unit.rows)
+        changed["unit"] = unit._replace(weighted_sum=total, rows=rows)
     if isinstance(contribution, FactoredContribution):
         changed["norms"] = _without_copies(contribution.norms)
         changed["weighted_sum"] = _unweighted_copies(contribution.weighted_sum)
     return contribution._replace(**changed)
 
 
-def _without_copies(rows: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    return lambda at, context: np.asarray(rows(at[1], context))[: at[0]]
+def _without_copies(rows: Any) -> Any:
+    return rows and (lambda at, context: np.asarray(rows(at[1], context))[: at[0]])
 
 
-def _unweighted_copies(weighted_sum: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+def _unweighted_copies(weighted_sum: Any) -> Any:
     def sum_of_first(at: tuple[int, Any], context: Any, weights: np.ndarray) -> np.ndarray:
         padding = (0, _padded_size(at[0]) - at[0])
         return np.asarray(weighted_sum(at[1], context, np.pad(weights, padding)))
 
-    return sum_of_first
+    return weighted_sum and sum_of_first
 
 
 def _padded_size(rows: int) -> int:

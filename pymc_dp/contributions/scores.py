@@ -512,24 +512,18 @@ class UnitSums(NamedTuple):
         return (sums[:, :own] / each).reshape(shape), sums[:, own:-2].reshape(shape), counting
 
 
-class Magnitudes(NamedTuple):
-    """Sums of `score_scales` without their factor."""
-
-    number: float  # of records
-    counts: np.ndarray  # of those whose score is not 0, (d,)
-    bits: np.ndarray  # sum of the logarithms of these scores' root mean squares, (d,)
-    observed: np.ndarray  # the same of the observed scores themselves, (observed,)
-
-
 def size_of_scales(d: int, observed: int) -> int:
     """Return the length of the vector, which is also the square of its largest norm."""
     return 1 + 2 * d + observed
 
 
-def split_scales(value: np.ndarray, d: int) -> Magnitudes:
-    """Split a released vector into its parts."""
+def split_scales(value: np.ndarray, d: int) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+    """Split sums of `score_scales`: records; and, (d,), those whose score is not 0, and their bits.
+
+    The last part are the bits of ``observed`` latents.
+    """
     counts, bits, observed = np.split(value[1:], [d, 2 * d])
-    return Magnitudes(float(value[0]), counts, BITS * bits, BITS * observed)
+    return float(value[0]), counts, BITS * bits, BITS * observed
 
 
 def score_scales(

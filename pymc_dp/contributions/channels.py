@@ -2,9 +2,8 @@
 
 A gradient is linear in the cotangents of the frontier: as many numbers as there are predictors that
 a record's likelihood reads. What multiplies them, such as a row of data, is the same whatever the
-outcome. So the scores of one record at many outcomes lie in the span of few vectors. First the
-graphs of both factors (`record_channels`); then arithmetic in an orthonormal basis of that span, by
-Gram-Schmidt.
+outcome. So the scores of one record at many outcomes lie in the span of few vectors, in an
+orthonormal basis of which (by Gram-Schmidt) norms and sums are computed.
 """
 
 from collections.abc import Collection
@@ -67,12 +66,6 @@ class _Channel(NamedTuple):
     def weights(self) -> Tensor:
         return self.cotangent[:, None] if self.cotangent.ndim == 1 else self.cotangent
 
-    @property
-    def predictors(self) -> list[tuple[Tensor, int]]:
-        """Where they are; one of those whose sum each is, for all have one derivative."""
-        at = next((x.cut, x.axis) for x in self.edges if not isinstance(x, Spread))
-        return [at] * self.width
-
 
 def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     """Factor the scores of a batch, whose leaves named ``outcomes`` are the outcomes.
@@ -92,15 +85,19 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     own = []  # latents whose coordinates are channels: fewer than the numbers that are spread
     if sum(records.point[name].size for name in reached) < sum(c.width for c in spread):
         spread, own = [], reached
-    weights = [c.weights for c in (*others, *spread)]
+    used = (*others, *spread)
+    weights = [c.weights for c in used]
     weights += [
         rows_of(latents[name], edges_of(latents[name], through), edges, graph.rows) for name in own
     ]
     places = dict(zip(latents, records.split(np.arange(records.size)), strict=True))
     units = [np.eye(records.size)[k] for name in own for k in places[name].ravel()]
-    vectors = [row for c in (*others, *spread) for row in _vectors(c, records, shapes)]
+    vectors = [row for c in used for row in _vectors(c, records, shapes)]
     vectors += [pt.broadcast_to(unit, (graph.rows, records.size)) for unit in units]
-    reach = [_reach(c, records) for c in (*others, *spread) for _ in range(c.width)]
+    reach = []
+    for c in used:
+        read = [bool(edges_of(latent, c.edges)) for latent in latents.values()]
+        reach += [np.repeat(read, [x.size for x in records.point.values()])] * c.width
     reach += [unit > 0 for unit in units]
     most = max(1, records.size // 2) if records.size <= MANY_LATENTS else MOST_FOR_MANY
     if len(vectors) > most or not _values_read(vectors).isdisjoint(leaves):
@@ -108,7 +105,12 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     fixed = {edge.cut: edge.axis for edge in edges if not isinstance(edge, Spread)}
     if graph.valid is not None and leaves.isdisjoint(_values_read([graph.valid])):
         fixed[graph.valid] = 0
-    predictors = [at for c in others for at in c.predictors]
+    # of the predictors whose sum is a channel's one stands for all: they have one derivative
+    predictors = [
+        next((x.cut, x.axis) for x in c.edges if not isinstance(x, Spread))
+        for c in others
+        for _ in range(c.width)
+    ]
     return Channels(
         checked(records, pt.concatenate(weights, axis=1)),
         vectors,
@@ -184,15 +186,6 @@ def _block(edge: Edge, latent: Tensor, shape: tuple[int, ...], j: int) -> Tensor
         return edge.rows(pt.expand_dims(unit, edge.axis) * pt.ones_like(edge.cut))
     matrix = pulled_back(latent, edge.operand, pt.constant(np.eye(prod(shape))))
     return edge.through(matrix.reshape((*shape, matrix.shape[-1])), j)
-
-
-def _reach(channel: _Channel, records: Records) -> np.ndarray:
-    """Return which latents a channel's edges touch, (d,)."""
-    touched = [
-        np.full(latent.size, bool(edges_of(records.latents[name], channel.edges)))
-        for name, latent in records.point.items()
-    ]
-    return np.concatenate(touched)
 
 
 def _values_read(graphs: Collection[Tensor]) -> set[AnyVariable]:

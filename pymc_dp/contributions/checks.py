@@ -1,9 +1,4 @@
-"""What single releases count in records: outcomes, and how well a posterior predicts them.
-
-In the order of this file: outcomes in public bins; log predictive densities; an outcome's bin
-beside those of outcomes that the model draws for the record; and outcomes that it draws with
-predictors set to given values.
-"""
+"""What single releases count in records: outcomes, and how well a posterior predicts them."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

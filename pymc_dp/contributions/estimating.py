@@ -56,13 +56,6 @@ class Estimated(NamedTuple):
     # (rows,): what it adds to the precision of q, where that is not the slope
     precision: np.ndarray | None = None
 
-    @property
-    def precision_share(self) -> np.ndarray | None:
-        """The precision as a multiple of the slope, (rows,)."""
-        if self.slope is None or self.precision is None:
-            return None
-        return ratio(self.precision, self.slope)
-
 
 def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """Divide by numbers above 0; beside others it is 1, if the part is finite."""
@@ -85,10 +78,7 @@ class Estimating(NamedTuple):
 def shifted(
     known: Mapping[Tensor, Tensor], predictors: Sequence[tuple[Tensor, int]], shifts: Tensor
 ) -> dict[Tensor, Tensor]:
-    """Add shifts, (c, rows), to the arrays, by what they are known as, that hold predictors.
-
-    ``predictors`` are those of `channels.Channels`.
-    """
+    """Add shifts, (c, rows), to the arrays, by what they are known as, that hold predictors."""
     moved = {}
     for array, axis in dict.fromkeys(predictors):
         own = shifts[[k for k, (other, _) in enumerate(predictors) if other is array]]

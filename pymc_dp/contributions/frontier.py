@@ -211,8 +211,12 @@ def _cut(node: Node, operands: list[Tensor], i: int, output: Tensor, graph: Reco
     is_dot = isinstance(op, Blockwise) and isinstance(op.core_op, Dot)
     if isinstance(op, Dot) or (is_dot and output.ndim == len(op.outputs_sig[0])):
         return _product(node, operands, i, k, graph)
-    if isinstance(op, AdvancedSubtensor) and i == 0:
-        return _gather(node, operands, k)
+    if isinstance(op, AdvancedSubtensor) and i == k == 0:
+        layout = gather_layout(node)
+        indices = tuple(operands[node.inputs.index(index)] for index in layout.arrays.values())
+        leading = list(layout.arrays) == list(range(len(indices)))
+        if leading and not layout.sliced and all(index.ndim == 1 for index in indices):
+            return Gather(operand, None, indices)
     if isinstance(op, Blockwise):
         batch = output.ndim - len(op.outputs_sig[0])
         if k < batch:
@@ -253,15 +257,6 @@ def _product(node: Node, operands: list[Tensor], i: int, k: int, graph: RecordGr
     leaf = data in graph.inputs.values()
     norms = pt.vector("data_norms", dtype="float64") if leaf else graph_norms(data)
     return Product(node.inputs[1], None, data, norms, from_left=False)
-
-
-def _gather(node: Node, operands: list[Tensor], k: int) -> Edge:
-    layout = gather_layout(node)
-    indices = tuple(operands[node.inputs.index(index)] for index in layout.arrays.values())
-    leading = list(layout.arrays) == list(range(len(indices)))
-    if k != 0 or not leading or layout.sliced or any(index.ndim != 1 for index in indices):
-        raise NoFrontierRuleError
-    return Gather(node.inputs[0], None, indices)
 
 
 class RecordSums(NamedTuple):

@@ -60,44 +60,31 @@ def _with_constants(graph: RecordGraph) -> RecordGraph:
     def change(node: Node, operands: list[Tensor]) -> None:
         for i, x in enumerate(node.inputs):
             if x in logs:
-                made = _logarithm(operands[i].owner.inputs[0])
+                weight = operands[i].owner.inputs[0]
+                absent: Tensor = pt.eq(weight, 0)
+                present = pt.switch(absent, 1.0, weight)
+                value = pt.log(present)
+                operands[i] = pt.switch(absent, -np.inf, value)
+                made = (absent, present, value, operands[i])
                 axis.update(dict.fromkeys(made, graph.axis[x]))
-                operands[i] = made[-1]
 
     found = rebuilt(list(graph.terms), {}, change)
     axis |= {found[x]: k for x, k in graph.axis.items() if x in found}
     return graph._replace(terms=tuple(found.get(x, x) for x in graph.terms), axis=axis)
 
 
-def _logarithm(x: Tensor) -> list[Tensor]:
-    """Return what the logarithm is computed from, and itself last."""
-    absent: Tensor = pt.eq(x, 0)
-    present = pt.switch(absent, 1.0, x)
-    value = pt.log(present)
-    return [absent, present, value, pt.switch(absent, -np.inf, value)]
-
-
 def _logarithms_of_weights(graph: RecordGraph) -> set[AnyVariable]:
     """Find logarithms of records' numbers that are added to what is summed on the log scale."""
-    carrying = graph.axis
     sums = [v for v in ancestors(graph.terms) if isinstance(v.owner_op, LogSumExp | LogAddExp)]
     waiting, found = [x for v in sums for x in v.owner.inputs], set()
     while waiting:
         x = waiting.pop()
         scalar_op = getattr(x.owner_op, "scalar_op", None)
-        if isinstance(scalar_op, Log) and x in carrying:
+        if isinstance(scalar_op, Log) and x in graph.axis:
             found.add(x)
         elif isinstance(x.owner_op, DimShuffle) or isinstance(scalar_op, Add | Sub):
             waiting += x.owner.inputs
     return found
-
-
-class Measured(NamedTuple):
-    """A batch, its norms, and for each draw what the weighted sum reads of their computation."""
-
-    batch: Batch
-    norms: np.ndarray
-    kept: list[list[np.ndarray]]
 
 
 def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
@@ -120,43 +107,41 @@ def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
     total = graph_replace(sums.weighted_sum, kept, strict=False)
     sum_weighted = on_batch(records, [sums.weights, *kept.values()], total, backend)
 
-    def prepare(batch: Batch, points: np.ndarray) -> Measured:
+    # a batch, its norms, and for each draw what the weighted sum reads of their computation
+    def prepare(batch: Batch, points: np.ndarray) -> tuple[Batch, np.ndarray, list[Any]]:
         leaf_norms = [row_norms(batch[name]) for name in sums.leaf_norms.values()]
         each = [measure(batch, z, *leaf_norms) for z in points]
         norms = each[0][0]
         if draws > 1:
             norms = row_norms(np.stack([norms for norms, *_ in each], axis=1))
-        return Measured(batch, norms, [kept for _, *kept in each])
+        return batch, norms, [kept for _, *kept in each]
 
-    def weighted_sum(at: Measured, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        parts = zip(points, at.kept, strict=True)
-        return np.concatenate([sum_weighted(at.batch, z, weights, *kept) for z, kept in parts])
+    def weighted_sum(at: Any, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        batch, _, every = at
+        parts = zip(points, every, strict=True)
+        return np.concatenate([sum_weighted(batch, z, weights, *kept) for z, kept in parts])
 
     gradients = cache(partial(each_gradient, records, backend))  # compiled for units alone
     return FactoredContribution(
         size=draws * records.size,
         width=width,
-        norms=lambda at, points: at.norms,
+        norms=lambda at, points: at[1],
         weighted_sum=weighted_sum,
         prepare=prepare,
-        rows=lambda at, points: np.concatenate([gradients()(at.batch, z) for z in points], axis=1),
+        rows=lambda at, points: np.concatenate([gradients()(at[0], z) for z in points], axis=1),
     )
 
 
 def _formed_gradient(records: Records, backend: str, draws: int) -> RowContribution:
     """Contribute gradients that are formed record by record."""
     gradients, size = each_gradient(records, backend), draws * records.size
-
-    def prepare(batch: Batch, points: np.ndarray) -> np.ndarray:
-        return np.concatenate([gradients(batch, z) for z in points], axis=1)
-
-    width = size * nodes_of_quadrature(records)
-    return RowContribution(size, width, as_prepared, prepare, together=records.of_units)
-
-
-def as_prepared(rows: np.ndarray, context: Any) -> np.ndarray:
-    """Return the vectors that were prepared."""
-    return rows
+    return RowContribution(
+        size,
+        width=size * nodes_of_quadrature(records),
+        rows=lambda rows, points: rows,
+        prepare=lambda batch, points: np.concatenate([gradients(batch, z) for z in points], axis=1),
+        together=records.of_units,
+    )
 
 
 def plain_gradient(records: Records, backend: str, draws: int = 1) -> RowContribution:
@@ -175,7 +160,7 @@ def plain_gradient(records: Records, backend: str, draws: int = 1) -> RowContrib
             halves += [g, g * slope]
         return np.concatenate(halves, axis=1)
 
-    return RowContribution(size, size, as_prepared, prepare, together=records.of_units)
+    return RowContribution(size, size, lambda rows, at: rows, prepare, together=records.of_units)
 
 
 def gradient_rows(records: Records) -> Tensor:
@@ -312,13 +297,11 @@ def with_clipped_count(contribution: Contribution, quantile: float) -> Contribut
         "width": contribution.width + 2,
         "jumps": True,
         "prepare": _in_context(contribution.prepare),
-        "draw": contribution.draw and _in_context(contribution.draw),
+        "draw": _in_context(contribution.draw),
         "unit": UnitVector(
             unit.size,
             lambda sums, at: with_count(unit.vectors(sums, at.context), at),
-            unit.weighted_sum and _in_context(unit.weighted_sum),
-            unit.rows and _in_context(unit.rows),
-            unit.draw and _in_context(unit.draw),
+            *map(_in_context, (unit.weighted_sum, unit.rows, unit.draw)),
         ),
     }
     if isinstance(contribution, RowContribution):
@@ -329,20 +312,21 @@ def with_clipped_count(contribution: Contribution, quantile: float) -> Contribut
     return contribution._replace(**changed, norms=norms, weighted_sum=weighted_sum, rows=None)
 
 
-def _in_context(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adapt a function of the sum's context to an `AtClipNorm`."""
-    return lambda given, at, *weights: function(given, at.context, *weights)
+def _in_context(of_sum: Any) -> Any:
+    """Adapt a function of the sum's context, if it is not None, to an `AtClipNorm`."""
+    return of_sum and (lambda given, at, *weights: of_sum(given, at.context, *weights))
 
 
 SMALLEST_BATCH = 64
-# what `prepare` returns: the number of records, and the contribution's own result on padded rows
-Padded = tuple[int, Any]
 
 
 def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
-    """Round batches up to one of few sizes with copies of the first row, of weight 0."""
+    """Round batches up to one of few sizes with copies of the first row, of weight 0.
 
-    def prepare(batch: Batch, context: Any) -> Padded:
+    A batch is prepared as its number of records, and the contribution's own result.
+    """
+
+    def prepare(batch: Batch, context: Any) -> tuple[int, Any]:
         name, values = next(iter(batch.items()))
         count = values.shape[axes[name]]
         places = np.arange(_padded_size(count))
@@ -352,34 +336,26 @@ def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
             rows[OWNER] = np.where(places < count, rows[OWNER], rows[OWNER][count - 1] + 1)
         return count, contribution.prepare(rows, context)
 
-    unit = contribution.unit
-    if unit is not None:
-        unit = unit._replace(
-            weighted_sum=unit.weighted_sum and _unweighted_copies(unit.weighted_sum),
-            rows=unit.rows and _without_copies(unit.rows),
-        )
-    if isinstance(contribution, RowContribution):
-        rows = _without_copies(contribution.rows)
-        return contribution._replace(prepare=prepare, rows=rows, unit=unit)
-    return contribution._replace(
-        prepare=prepare,
-        norms=_without_copies(contribution.norms),
-        weighted_sum=_unweighted_copies(contribution.weighted_sum),
-        rows=contribution.rows and _without_copies(contribution.rows),
-        unit=unit,
-    )
+    changed = {"prepare": prepare, "rows": _without_copies(contribution.rows)}
+    if unit := contribution.unit:
+        total, rows = _unweighted_copies(unit.weighted_sum), _without_copies(unit.rows)
+        changed["unit"] = unit._replace(weighted_sum=total, rows=rows)
+    if isinstance(contribution, FactoredContribution):
+        changed["norms"] = _without_copies(contribution.norms)
+        changed["weighted_sum"] = _unweighted_copies(contribution.weighted_sum)
+    return contribution._replace(**changed)
 
 
-def _without_copies(rows: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    return lambda at, context: np.asarray(rows(at[1], context))[: at[0]]
+def _without_copies(rows: Any) -> Any:
+    return rows and (lambda at, context: np.asarray(rows(at[1], context))[: at[0]])
 
 
-def _unweighted_copies(weighted_sum: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    def sum_of_first(at: Padded, context: Any, weights: np.ndarray) -> np.ndarray:
+def _unweighted_copies(weighted_sum: Any) -> Any:
+    def sum_of_first(at: tuple[int, Any], context: Any, weights: np.ndarray) -> np.ndarray:
         padding = (0, _padded_size(at[0]) - at[0])
         return np.asarray(weighted_sum(at[1], context, np.pad(weights, padding)))
 
-    return sum_of_first
+    return weighted_sum and sum_of_first
 
 
 def _padded_size(rows: int) -> int:

@@ -35,34 +35,21 @@ Scores = Callable[[Batch, np.ndarray], np.ndarray]  # (batch, z) -> (rows, ...)
 Compiled = Callable[[Batch, np.ndarray], list[np.ndarray]]
 
 
-class Rule(NamedTuple):
-    """A quadrature rule for the standard normal distribution."""
-
-    nodes: np.ndarray  # (nodes, k)
-    weights: np.ndarray  # (nodes,), which sum to one
-
-
-def rule(k: int) -> Rule:
-    """Return a rule for ``k`` latents."""
-    if k not in NODES:
-        return _degree_five(k)
-    one, weights = np.polynomial.hermite_e.hermegauss(NODES[k])
-    points = np.array(list(product(one, repeat=k)))
-    each = np.array(list(product(weights / weights.sum(), repeat=k)))
-    return Rule(points, each.prod(axis=1))
-
-
-def _degree_five(k: int) -> Rule:
-    """Return Stroud's fully symmetric rule: the centre, the axes and the diagonals of planes."""
-    r = (k + 2) ** 0.5
+def rule(k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes (n, k) for standard normal latents, and their weights (n,), which sum to one."""
+    if k in NODES:
+        one, weights = np.polynomial.hermite_e.hermegauss(NODES[k])
+        each = np.array(list(product(weights / weights.sum(), repeat=k)))
+        return np.array(list(product(one, repeat=k))), each.prod(axis=1)
+    r = (k + 2) ** 0.5  # Stroud's fully symmetric rule: the centre, axes and diagonals of planes
     axes = [s * r * np.eye(k)[i] for i in range(k) for s in (1, -1)]
     planes = [
         (s * np.eye(k)[i] + t * np.eye(k)[j]) * r / 2**0.5
         for i, j in combinations(range(k), 2)
         for s, t in product((1, -1), repeat=2)
     ]
-    weights = [2 / (k + 2)] + [(4 - k) / (2 * r**4)] * len(axes) + [1 / r**4] * len(planes)
-    return Rule(np.stack([np.zeros(k), *axes, *planes]), np.array(weights))
+    shares = [2 / (k + 2)] + [(4 - k) / (2 * r**4)] * len(axes) + [1 / r**4] * len(planes)
+    return np.stack([np.zeros(k), *axes, *planes]), np.array(shares)
 
 
 def size_of_locals(records: Records) -> int:
@@ -77,7 +64,7 @@ def _core(records: Records, name: str) -> tuple[int, ...]:
 
 def nodes_of_quadrature(records: Records) -> int:
     """Return at how many latents the scores of a record are computed."""
-    return len(rule(size_of_locals(records)).weights) if records.local_latents else 1
+    return len(rule(size_of_locals(records))[0]) if records.local_latents else 1
 
 
 def rule_in_words(records: Records) -> str:
@@ -129,8 +116,7 @@ def find_modes(
     Return also the symmetric roots of the inverse curvatures there, (units, k, k).
     """
     u, length = np.zeros(here.slope.shape), np.ones(len(here.value))
-    values, axes = _eigen(here.curvature)
-    step = _step(here.slope, values, axes)
+    step, values, axes = _newton(here)
     climbing = np.isfinite(here.value)
     for _ in range(MOST_STEPS):
         climbing &= np.vecdot(here.slope, step) / 2 > ROUNDING
@@ -140,34 +126,25 @@ def find_modes(
         there = density(trial)
         better = climbing & (there.value >= here.value)
         u = np.where(better[:, None], trial, u)
-        here = Density(
-            *(
-                np.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-                for new, old in zip(there, here, strict=True)
-            )
-        )
+        of_units = (better, better[:, None], better[:, None, None])
+        here = Density(*map(np.where, of_units, there, here))
         length = np.where(better, np.fmin(1.0, 4 * length), length / 4)
-        values, axes = _eigen(here.curvature)
-        step = _step(here.slope, values, axes)
+        step, values, axes = _newton(here)
     return u, np.asarray(np.einsum("uij,uj,ukj->uik", axes, values**-0.5, axes))
 
 
-def _step(slope: np.ndarray, values: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Return the step to the mode of a quadratic, uphill also where the density is not concave."""
-    along = np.einsum("uij,ui->uj", axes, slope) / values
-    return np.asarray(np.einsum("uij,uj->ui", axes, along))
-
-
-def _eigen(curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return eigenvalues that are above 0, and eigenvectors; not finite ones count as a unit."""
-    k = curvature.shape[-1]
-    finite = np.isfinite(curvature).all(axis=(1, 2))[:, None, None]
-    curvature = np.where(finite, curvature, np.eye(k))
+def _newton(here: Density) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return steps uphill, and eigenvalues, above 0, and eigenvectors of each unit's curvature."""
+    k = here.slope.shape[1]
+    finite = np.isfinite(here.curvature).all(axis=(1, 2))[:, None, None]
+    curvature = np.where(finite, here.curvature, np.eye(k))
     scale = np.fmax(np.abs(curvature).max(axis=(1, 2), keepdims=True), np.finfo(float).tiny)
     values, axes = _decomposed(curvature / scale)
-    values = values * scale[:, 0]
-    largest = np.abs(values).max(axis=1, keepdims=True, initial=0.0)
-    return np.fmax(np.abs(values), np.fmax(FLATTEST * largest, np.finfo(float).tiny ** 0.5)), axes
+    values = np.abs(values * scale[:, 0])
+    largest = values.max(axis=1, keepdims=True, initial=0.0)
+    values = np.fmax(values, np.fmax(FLATTEST * largest, np.finfo(float).tiny ** 0.5))
+    along = np.einsum("uij,ui->uj", axes, here.slope) / values
+    return np.einsum("uij,uj->ui", axes, along), values, axes
 
 
 def _decomposed(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -191,11 +168,6 @@ class _Joint(NamedTuple):
     owner: np.ndarray  # (rows,): the unit of each
     good: np.ndarray  # (rows,): whether the record is finite; others count as missing
 
-    @property
-    def units(self) -> int:
-        """The number of units."""
-        return int(self.owner[-1]) + 1
-
     def given(self, u: np.ndarray) -> Batch:
         """Complete the batch by the latents of units, (units, k), and by the priors' shares."""
         members = np.bincount(self.owner, self.good)
@@ -206,7 +178,7 @@ class _Joint(NamedTuple):
         """Add up the good records of each unit."""
         flat = np.where(self.good[:, None], each.reshape(len(each), -1), 0.0)
         summed = [np.bincount(self.owner, column) for column in flat.T]
-        return np.stack(summed, axis=1).reshape(self.units, *each.shape[1:])
+        return np.stack(summed, axis=1).reshape(-1, *each.shape[1:])
 
 
 def marginal_scores(records: Records, derivatives: Compiled, scores: Compiled) -> Scores:
@@ -219,19 +191,19 @@ def marginal_scores(records: Records, derivatives: Compiled, scores: Compiled) -
     **Privacy.** A record's part depends on the records of its own unit alone: every unit is
     searched, stopped and weighted by itself.
     """
-    quadrature = rule(size_of_locals(records))
+    nodes, weights = rule(size_of_locals(records))
 
     def marginal(batch: Batch, z: np.ndarray) -> np.ndarray:
         joint, start = _joint(records, derivatives, batch, z)
         modes, spread = find_modes(partial(_density, joint, derivatives), start)
-        points = modes + np.einsum("uij,nj->nui", spread, quadrature.nodes)
+        points = modes + np.einsum("uij,nj->nui", spread, nodes)
         values, each = zip(*[scores(joint.given(u), z) for u in points], strict=True)
         # the posterior weight of each node, (nodes, units), from log densities there
         log = np.stack([joint.sums(value) for value in values])
-        log = log + (quadrature.nodes**2).sum(axis=1)[:, None] / 2
-        shares = quadrature.weights[:, None] * np.exp(log - log.max(axis=0))
-        weights = shares / shares.sum(axis=0)
-        total = sum(w[joint.owner, None] * x for w, x in zip(weights, each, strict=True))
+        log = log + (nodes**2).sum(axis=1)[:, None] / 2
+        shares = weights[:, None] * np.exp(log - log.max(axis=0))
+        shares = shares / shares.sum(axis=0)
+        total = sum(w[joint.owner, None] * x for w, x in zip(shares, each, strict=True))
         return np.where(joint.good[:, None], total, np.nan)
 
     return marginal
@@ -244,7 +216,7 @@ def _joint(
     owner = owners(records, batch)
     rows = len(owner)
     joint = _Joint(records, batch, z, owner, np.ones(rows, bool))
-    start = np.zeros((joint.units, size_of_locals(records)))
+    start = np.zeros((owner[-1] + 1, size_of_locals(records)))
     found = derivatives(joint.given(start), z)
     good = np.all([np.isfinite(x.reshape(rows, -1)).all(axis=1) for x in found], axis=0)
     if good.all():

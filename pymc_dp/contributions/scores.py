@@ -2,18 +2,15 @@
 
 They are the parametric bootstrap that centres clipped scores: how much clipping moves a record's
 score on average follows from scores of outcomes that the model itself draws for the record. Where a
-record has one of two outcomes, both take the place of draws.
-
-In the order of this file: draws are compiled, and those of authors tried on made-up records;
-scores at all outcomes are compiled, as weights of few vectors where they have channels; sums over
-the records of a unit; and the magnitudes of scores, the first contribution of rounds.
+record has one of two outcomes, both take the place of draws. Draws of authors are first tried on
+made-up records. The last contribution here is the first one of rounds: the magnitudes of scores.
 """
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.replace import graph_replace
@@ -121,10 +118,8 @@ def compile_draws(records: Records, count: int) -> Draw | None:
 
 def _compile(records: Records, outcomes: Outcomes) -> Callable[..., tuple[Batch, np.ndarray]]:
     """Compile some draws: arrays of shape (count, rows, ...), and which records have failed."""
-    # records whose distribution refuses its parameters are found by halving the batch: each then
-    # fails alone
-    given = [outcomes.number, *outcomes.generators]
-    graphs, axes = list(outcomes.drawn.values()), records.batch.axes
+    given, axes = [outcomes.number, *outcomes.generators], records.batch.axes
+    graphs = list(outcomes.drawn.values())
     compute = on_batch(records, given, graphs, "python", outcomes.inputs)  # NumPy draws on all
 
     def draw(
@@ -144,6 +139,7 @@ def _compile(records: Records, outcomes: Outcomes) -> Callable[..., tuple[Batch,
                 for name, each in zip(drawn, values, strict=True):
                     drawn[name][:, part] = each
             except (ValueError, FloatingPointError, OverflowError):
+                # a record whose distribution refuses its parameters must fail alone
                 if part.stop - part.start == 1:
                     failed[part] = True
                 else:
@@ -190,10 +186,7 @@ def _refuse_failing(records: Records, own: str, draw: Draw) -> None:
 
 
 def _refuse_mixing(records: Records, own: str, at_point: Callable[..., Batch]) -> None:
-    """Refuse draws of an author's that are distributed otherwise beside made-up records than alone.
-
-    Distribution functions are compared by their largest distance (Kolmogorov and Smirnov).
-    """
+    """Refuse an author's draws that made-up records change (by the Kolmogorov-Smirnov distance)."""
     inputs, rng = records.batch.inputs, np.random.default_rng(0)
     spec = {n: ColumnSpec(records.shapes[n], x.type.dtype) for n, x in inputs.items()}
     made = probe_records(spec, rng)
@@ -217,7 +210,6 @@ def _refuse_mixing(records: Records, own: str, at_point: Callable[..., Batch]) -
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the largest distance between the distribution functions of two samples."""
     every = np.concatenate([one, other])
     shares = [np.searchsorted(np.sort(x), every, side="right") / len(x) for x in (one, other)]
     return float(np.abs(shares[0] - shares[1]).max())
@@ -238,21 +230,6 @@ def both_outcomes(records: Records) -> Draw | None:
     return give
 
 
-class Scores(NamedTuple):
-    """Scores of a batch: the observed outcome's first, then those of the drawn ones, or of both."""
-
-    weights: np.ndarray  # (rows, outcomes, c): a score is the sum of vectors, each times its weight
-    vectors: np.ndarray  # (c, rows, d); none where the weights are the scores, and c is d
-
-    @property
-    def probabilities(self) -> np.ndarray:
-        """How likely drawn outcomes are, (rows, outcomes - 1); of two by scores, of mean 0."""
-        drawn = self.weights[:, 1:]
-        if drawn.shape[1] != len(BOTH):
-            return np.full(drawn.shape[:2], 1 / max(drawn.shape[1], 1))
-        return probabilities(lengths(drawn))
-
-
 def lengths(vectors: np.ndarray) -> np.ndarray:
     """Return the norms of vectors (rows, k, d), whatever their order in memory."""
     if vectors.shape[-1] == 1:
@@ -265,7 +242,9 @@ def lengths(vectors: np.ndarray) -> np.ndarray:
 
 
 def probabilities(norms: np.ndarray) -> np.ndarray:
-    """Return how likely each of two outcomes is, (rows, 2), whose scores have these norms."""
+    """Return how likely drawn outcomes, or both, are whose scores have these norms, (rows, k)."""
+    if norms.shape[1] != len(BOTH):
+        return np.full(norms.shape, 1 / max(norms.shape[1], 1))
     of_other = norms[:, ::-1]
     total = of_other.sum(axis=1, keepdims=True)
     equal = np.full_like(of_other, 0.5)
@@ -275,13 +254,12 @@ def probabilities(norms: np.ndarray) -> np.ndarray:
 class Parted(NamedTuple):
     """Scores of a batch as functions of the records' predictors."""
 
-    vectors: np.ndarray  # (c, rows, d): slopes of the predictors
-    # shifts of the predictors, (c, rows) -> (rows, outcomes, c)
+    # (c, rows, d): slopes of the predictors; none where weights are the scores, and c is d
+    vectors: np.ndarray
+    # shifts of the predictors, (c, rows) -> (rows, outcomes, c), with the observed outcome first: a
+    # score is the sum of vectors, each times its weight
     weights: Callable[[np.ndarray], np.ndarray]
     has_both: bool  # whether records have two outcomes, beside the observed one
-
-
-PartedAt = Callable[[Batch, np.ndarray], Parted]  # (batch, z) -> scores along predictors
 
 
 class DrawnScores(NamedTuple):
@@ -293,13 +271,11 @@ class DrawnScores(NamedTuple):
     # formed
     reach: np.ndarray
     dispersion: np.ndarray  # which latents are those of the dispersion of outcomes, (d,)
-    of_batch: Callable[[Batch, np.ndarray], Scores]
+    parted: Callable[[Batch, np.ndarray], Parted]  # (batch, z)
     draw: Draw | None
     draw_for_units: Draw | None  # in place of ``draw``, where records belong to units
     together: bool  # whether the records of a unit are scored together
     nodes: int  # at how many values of local latents each score is computed
-    # the same scores, where predictors may be shifted; None where a score has none of its own
-    parted: PartedAt | None = None
     estimating: Estimating | None = None  # what a method makes of them; None: at the point
     survey: SurveyWeights | None = None  # weights of the records, which scores do not hold
 
@@ -319,10 +295,15 @@ class DrawnScores(NamedTuple):
         return self.outcomes * (self.channels or self.d) * self.nodes + self.channels * self.d
 
     def with_dispersion(self, dispersion: np.ndarray) -> "DrawnScores":
-        """Say which latents are of the dispersion; a predictor that reads both is not averaged."""
+        """Set the latents of the dispersion; a predictor that reads others too is not averaged."""
         of_both = self.reach[:, dispersion].any(axis=1) & self.reach[:, ~dispersion].any(axis=1)
         estimating = None if of_both.any() else self.estimating
         return self._replace(dispersion=dispersion, estimating=estimating)
+
+    def of_batch(self, batch: Batch, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return weights, (rows, outcomes, c), and vectors at a point, as in `Parted`."""
+        vectors, weights, _ = self.parted(batch, z)
+        return weights(np.zeros(vectors.shape[:2])), vectors
 
     def shares(self, batch: Batch) -> np.ndarray | None:
         """Return what of each record counts, (rows,), from 0 to 1; None where all of them do."""
@@ -350,11 +331,10 @@ def drawn_scores(
     try:
         channels = record_channels(shared, [*names, *local])
     except NoFrontierRuleError:
-        of_batch, parted, estimating = _formed(records, names, backend), None, None
+        parted, estimating = _formed(records, names, backend), None
         reach = np.zeros((0, records.size), bool)
     else:
         parted, reach = _parted(shared, channels, names, backend), channels.reach
-        of_batch = partial(_at_point, parted)
         if local or not 0 < len(channels.predictors) <= MOST_PREDICTORS:
             estimating = None
     in_units = 1 + (DRAWS if draw else 0)
@@ -363,12 +343,11 @@ def drawn_scores(
         outcomes_in_units=in_units,
         reach=reach,
         dispersion=np.zeros(records.size, bool),
-        of_batch=of_batch,
+        parted=parted,
         draw=both or draw,
         draw_for_units=draw,
         together=records.of_units,
         nodes=nodes_of_quadrature(records),
-        parted=parted,
         estimating=estimating,
     )
 
@@ -390,22 +369,19 @@ def has_one_predictor(records: Records) -> bool:
 
 def _formed(
     records: Records, names: Collection[str], backend: str
-) -> Callable[[Batch, np.ndarray], Scores]:
+) -> Callable[[Batch, np.ndarray], Parted]:
     gradients, axes = each_gradient(records, backend), records.batch.axes
 
-    def scores(batch: Batch, point: np.ndarray) -> Scores:
+    def parted(batch: Batch, point: np.ndarray) -> Parted:
         each = _by_outcome(batch, names, gradients(_at_outcomes(batch, axes, names), point))
-        return Scores(each, np.empty((0, *each.shape[::2])))
+        return Parted(np.empty((0, *each.shape[::2])), lambda shifts: each, False)
 
-    return scores
-
-
-def _at_point(parted: PartedAt, batch: Batch, z: np.ndarray) -> Scores:
-    vectors, weights, _ = parted(batch, z)
-    return Scores(weights(np.zeros(vectors.shape[:2])), vectors)
+    return parted
 
 
-def _parted(records: Records, channels: Channels, names: Collection[str], backend: str) -> PartedAt:
+def _parted(
+    records: Records, channels: Channels, names: Collection[str], backend: str
+) -> Callable[[Batch, np.ndarray], Parted]:
     """Compile what outcomes do not change as one function, and the weights as another."""
     fixed = {f"fixed {k}": graph for k, graph in enumerate(channels.fixed)}
     first = on_batch(records, [], [*fixed.values(), *channels.vectors], backend)
@@ -460,11 +436,7 @@ def _drawn(batch: Batch, outcomes: Collection[str]) -> list[str]:
 
 
 def _at_outcomes(batch: Batch, axes: Mapping[str, int], outcomes: Collection[str]) -> Batch:
-    """Repeat a batch's arrays for all outcomes: all observed ones, then all first draws, and so on.
-
-    ``axes`` are those of the records in the arrays that are read. A unit has as many copies, each
-    with the records' outcomes of one draw.
-    """
+    """Repeat the arrays with these axes for all outcomes, and units; all observed ones first."""
     axes = {name: axis for name, axis in axes.items() if name in batch}
     each = {name: [*np.moveaxis(batch[drawn_name(name)], 1, 0)] for name in _drawn(batch, outcomes)}
     if not each:
@@ -527,11 +499,6 @@ class UnitSums(NamedTuple):
 
         That is the average of its records' shares, weighted by themselves: the share of all, where
         they have one. The unit's scores times it are the sum of the weighted ones.
-
-        >>> sums = UnitSums(1, 1, True)
-        >>> each = sums.rows(np.array([[[4.0]], [[2.0]]]), np.array([0.5, 0.5]))
-        >>> [part.ravel().tolist() for part in sums.split(each.sum(axis=0)[None])]
-        [[6.0], [6.0], [0.5]]
         """
         shape = (len(sums), self.outcomes, self.d)
         if not self.is_weighted:
@@ -545,24 +512,18 @@ class UnitSums(NamedTuple):
         return (sums[:, :own] / each).reshape(shape), sums[:, own:-2].reshape(shape), counting
 
 
-class Magnitudes(NamedTuple):
-    """What the sums of `score_scales` say, without their factor."""
-
-    number: float  # of records
-    counts: np.ndarray  # of those whose score is not 0, (d,)
-    bits: np.ndarray  # sum of the logarithms of these scores' root mean squares, (d,)
-    observed: np.ndarray  # the same of the observed scores themselves, (observed,)
-
-
 def size_of_scales(d: int, observed: int) -> int:
     """Return the length of the vector, which is also the square of its largest norm."""
     return 1 + 2 * d + observed
 
 
-def split_scales(value: np.ndarray, d: int) -> Magnitudes:
-    """Split a released vector into its parts."""
+def split_scales(value: np.ndarray, d: int) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+    """Split sums of `score_scales`: records; and, (d,), those whose score is not 0, and their bits.
+
+    The last part are the bits of ``observed`` latents.
+    """
     counts, bits, observed = np.split(value[1:], [d, 2 * d])
-    return Magnitudes(float(value[0]), counts, BITS * bits, BITS * observed)
+    return float(value[0]), counts, BITS * bits, BITS * observed
 
 
 def score_scales(
@@ -580,22 +541,19 @@ def score_scales(
     """
     sums = UnitSums(scores.outcomes_in_units, scores.d, scores.survey is not None)
 
-    def prepare(batch: Batch, point: np.ndarray) -> tuple[Scores, np.ndarray | None]:
-        return scores.of_batch(batch, point), scores.shares(batch)
+    def prepare(batch: Batch, point: np.ndarray) -> tuple[Any, ...]:
+        weights, vectors = scores.of_batch(batch, point)
+        each = combined(weights, vectors) if len(vectors) else weights
+        return weights, each, scores.shares(batch)
 
-    def formed(of_batch: Scores) -> np.ndarray:
-        weights, vectors = of_batch
-        return combined(weights, vectors) if len(vectors) else weights
-
-    def rows(prepared: tuple[Scores, np.ndarray | None], point: np.ndarray) -> np.ndarray:
-        of_batch, counting = prepared
-        chances = of_batch.probabilities if of_batch.weights.shape[1] > 1 else None
-        return _magnitudes(formed(of_batch) / unit, chances, list(observed), counting)
+    def rows(prepared: tuple[Any, ...], point: np.ndarray) -> np.ndarray:
+        weights, each, counting = prepared
+        chances = probabilities(lengths(weights[:, 1:]))
+        return _magnitudes(each / unit, chances, list(observed), counting)
 
     def of_units(summed: np.ndarray, point: np.ndarray) -> np.ndarray:
         each, _, counting = sums.split(summed)
-        drawn = each.shape[1] - 1
-        chances = np.full((len(each), drawn), 1 / drawn) if drawn else None
+        chances = probabilities(lengths(each[:, 1:]))
         return _magnitudes(each / unit, chances, list(observed), counting)
 
     return RowContribution(
@@ -606,7 +564,7 @@ def score_scales(
         unit=UnitVector(
             size=sums.size,
             vectors=of_units,
-            rows=lambda prepared, point: sums.rows(formed(prepared[0]), prepared[1]),
+            rows=lambda prepared, point: sums.rows(*prepared[1:]),
             draw=scores.draw_for_units,
         ),
         draw=scores.draw,
@@ -616,13 +574,13 @@ def score_scales(
 
 
 def _magnitudes(
-    g: np.ndarray, chances: np.ndarray | None, observed: list[int], counting: np.ndarray | None
+    g: np.ndarray, chances: np.ndarray, observed: list[int], counting: np.ndarray | None
 ) -> np.ndarray:
     """Return records' vectors from scores (rows, outcomes, d), the observed one's first."""
     with np.errstate(all="ignore"):  # what is not finite adds nothing
         largest = np.abs(g).max(axis=1, keepdims=True)
-        each = np.abs(g if chances is None else g[:, 1:]) / np.where(largest > 0, largest, 1.0)
-        shares = np.ones(each.shape[:2]) if chances is None else chances
+        each = np.abs(g[:, 1:] if chances.size else g) / np.where(largest > 0, largest, 1.0)
+        shares = chances if chances.size else np.ones(each.shape[:2])
         mean_square = (shares[:, :, None] * each**2).sum(axis=1)
         bits = np.log2(largest[:, 0]) + np.log2(mean_square) / 2
         of_observed = np.log2(np.abs(g[:, 0, observed]))

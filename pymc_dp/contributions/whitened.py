@@ -1,14 +1,9 @@
 """Scores and curvatures of records in whitened coordinates, clipped consistently.
 
 What a record adds to a round: a score, its slope, counts of lengths, the curvature along one
-direction, and two traces, each bounded by itself. With survey weights also the score's products
-with itself.
-
-In the order of this file: the point and coordinates of a round, and how its vector is laid out;
-clipping that keeps the mean over outcomes at zero (conditionally unbiased bounded influence:
-Künsch, Stefanski and Carroll 1989); counts of lengths, which say how much clipping cuts off where
-observed scores are longer than drawn ones; clipped scores with their slopes and variances; records'
-vectors; and the contribution, which forms no score where few vectors span those of a record.
+direction, and two traces, each bounded by itself; with survey weights also the score's products
+with itself. Clipping keeps the mean over outcomes at zero (conditionally unbiased bounded
+influence: Künsch, Stefanski and Carroll 1989), and counts of lengths say how much it cuts off.
 """
 
 from collections.abc import Callable
@@ -66,8 +61,7 @@ PRODUCTS = 0.5
 ALONG_BOUND = 4.0
 # sweeps of the fixed point, and the longest excess that a draw may add to it, in clip norms
 SWEEPS, LONGEST_EXCESS = 6, 8.0
-# bins of lengths are the powers of two from 2^LEAST, as norms of whitened scores, whose squares are
-# about as large as the number of latents
+# bins of lengths are the powers of two from 2^LEAST
 LEAST, BINS = -3, 14
 CENTRES = 2.0 ** (LEAST + np.arange(BINS))
 # the largest norm of a record's counts
@@ -75,10 +69,7 @@ COUNTS_NORM = 2**0.5
 
 
 class Dispersion(NamedTuple):
-    """The part of scores in latents of the dispersion of outcomes, which is clipped by itself.
-
-    Its scores are quadratic in residuals: a norm that suits them would let all others pass.
-    """
+    """The part of scores in latents of the dispersion of outcomes, quadratic in residuals."""
 
     latents: np.ndarray  # which they are, (d,)
     bound: float  # norm that this part is clipped to
@@ -143,7 +134,6 @@ class At(NamedTuple):
         return np.inf if np.isinf(self.score_bound) else ALONG_BOUND
 
     def _scale(self, share: float, bound: float) -> float:
-        """The factor, in the vector, of a part that is clipped to a bound."""
         return 1.0 if np.isinf(self.score_bound) else float(share * self.score_norm / bound)
 
     @property
@@ -197,20 +187,36 @@ class Sums(NamedTuple):
     products: np.ndarray
 
 
+def ends_of_parts(c: int, diagonal: int, parts: int, weighted: bool) -> np.ndarray:
+    """Return where a vector's parts end: score, curvature, products, counts, along, traces.
+
+    It has ``c`` coordinates; curvatures are so many numbers on a ``diagonal``, and products their
+    traces, or matrices where it is 0.
+    """
+    matrix = c * (c + 1) // 2
+    products = int(weighted) * (1 if diagonal else matrix)
+    return np.cumsum([c, diagonal or matrix, products, BINS * parts, 1, 2])
+
+
+def vector_size(d: int, parts: int = 1, weighted: bool = False) -> int:
+    """Return the length of the joint vector for ``d`` latents and so many parts of scores."""
+    return int(ends_of_parts(d, d if d > MANY_LATENTS else 0, parts, weighted)[-1])
+
+
 def split(value: np.ndarray, at: At) -> Sums:
     """Split a released vector into its parts, without their scales."""
-    d, counted = at.point.size, -3 - BINS * at.parts
-    paired = counted - products_size(d, at.products > 0)
-    packed = value[d:paired] / at.curvature_scale
-    variance, information = value[-2:] / at.trace_scale
+    diagonal = at.point.size if at.is_diagonal else 0
+    ends = ends_of_parts(at.point.size, diagonal, at.parts, at.products > 0)
+    score, curvature, products, counts, along, traces = np.split(value, ends[:-1])
+    curvature, (variance, information) = curvature / at.curvature_scale, traces / at.trace_scale
     return Sums(
-        score=value[:d] / at.score_scales,
-        curvature=np.diag(packed) if at.is_diagonal else smat(packed),
-        counts=value[counted:-3].reshape(at.parts, BINS) / at.counts_scale,
-        along=float(value[-3] / at.along_scale),
+        score=score / at.score_scales,
+        curvature=np.diag(curvature) if diagonal else smat(curvature),
+        counts=counts.reshape(at.parts, BINS) / at.counts_scale,
+        along=float(along[0] / at.along_scale),
         variance=float(variance),
         information=float(information),
-        products=smat(value[paired:counted] / at.products_scale),
+        products=smat(products / at.products_scale),
     )
 
 
@@ -219,22 +225,9 @@ def joint_norm(products: float = 0.0) -> float:
     return float((1 + SLOPE**2 + 2 * TRACE**2 + ALONG**2 + COUNTS**2 + products**2) ** 0.5)
 
 
-def vector_size(d: int, parts: int = 1, weighted: bool = False) -> int:
-    """Return the length of the joint vector for ``d`` latents and so many parts of scores."""
-    curvature = d if d > MANY_LATENTS else d * (d + 1) // 2
-    return d + curvature + products_size(d, weighted) + BINS * parts + 3
-
-
 def parts_of(dispersion: np.ndarray) -> int:
     """Return how many parts of scores are clipped by themselves."""
     return 2 if dispersion.any() else 1
-
-
-def products_size(d: int, weighted: bool) -> int:
-    """Return the length of the part of products of scores: a matrix, or a trace of many latents."""
-    if not weighted:
-        return 0
-    return 1 if d > MANY_LATENTS else d * (d + 1) // 2
 
 
 def clip_consistently(scores: np.ndarray, bound: float) -> np.ndarray:
@@ -242,11 +235,7 @@ def clip_consistently(scores: np.ndarray, bound: float) -> np.ndarray:
 
     With e(v) = v - clip(v), the shift is the fixed point of a = -mean e(s_k - a): then the mean of
     clip(s_k - a) is that of s_k. The s_k of a row are exchangeable under the model and have zero
-    mean, so that each clipped one has zero mean, too. Rows without excess are not shifted.
-
-    >>> clipped = clip_consistently(np.array([[[3.0], [-1.0], [-1.0]]]), bound=2.0)
-    >>> bool(abs(clipped).max() <= 2), clipped.round(1).ravel()
-    (True, array([ 2. , -0.5, -0.5]))
+    mean, so that each clipped one has zero mean, too.
     """
     if np.isinf(bound):
         return scores
@@ -272,10 +261,7 @@ def clip_both(scores: np.ndarray, weights: np.ndarray, bound: float) -> np.ndarr
     """Weight and clip (rows, 3, d): a score, and those of both outcomes that a record can have.
 
     The two are opposite vectors, and the shift that keeps their mean at zero makes them shorter by
-    one factor, which brings the longer to the bound. The observed one is that of one of them.
-
-    >>> clip_both(np.array([[[3.0], [-1.0], [3.0]]]), np.ones(1), bound=1.5).ravel()
-    array([ 1.5, -0.5,  1.5])
+    one factor, which brings the longer to the bound.
     """
     observed, no, yes = lengths(scores).T
     longest = np.maximum(np.maximum(no, yes), observed)
@@ -286,13 +272,7 @@ def clip_both(scores: np.ndarray, weights: np.ndarray, bound: float) -> np.ndarr
 def shared(norms: np.ndarray, chances: np.ndarray) -> np.ndarray:
     """Share norms, (rows, k), each times its chance, between the two bins beside their logarithms.
 
-    Shares, (rows, BINS), are continuous in the norms, not negative, and sum to the chances. Norms
-    beyond the last bin, or short of the first one, are in that.
-
-    >>> shared(np.array([[0.0], [2.0**0.25], [2.0**30]]), np.ones((3, 1)))[:, [0, 3, 4, -1]]
-    array([[1.  , 0.  , 0.  , 0.  ],
-           [0.  , 0.75, 0.25, 0.  ],
-           [0.  , 0.  , 0.  , 1.  ]])
+    Shares, (rows, BINS), are continuous in the norms, not negative, and sum to the chances.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         places = np.clip(np.nan_to_num(np.log2(norms) - LEAST), 0, BINS - 1)
@@ -306,10 +286,7 @@ def shared(norms: np.ndarray, chances: np.ndarray) -> np.ndarray:
 
 
 def counts(norms: np.ndarray, chances: np.ndarray) -> np.ndarray:
-    """Return records' counts of observed lengths less those that are expected, (rows, BINS).
-
-    The observed outcome's is the first of ``norms``, (rows, 1 + k); k others are drawn, and have
-    these ``chances``, (rows, k).
+    """Return counts of observed lengths, the first of ``norms``, less those of drawn ones.
 
     **Privacy.** A row's norm is at most COUNTS_NORM: shares o and e are not negative and sum to
     one, so |o - e|^2 is convex in each of them, and largest where both are unit vectors. Without
@@ -364,10 +341,7 @@ class Clipped(NamedTuple):
 
 
 def clipped_scores(z: np.ndarray, at: At, dispersion: np.ndarray) -> Clipped:
-    """Weight and clip scores (rows, 1 + draws, d), the observed one first.
-
-    ``dispersion`` says which of their coordinates are of the dispersion, (d,), if any are.
-    """
+    """Weight and clip scores (rows, 1 + draws, c); ``dispersion``, (c,), are its coordinates."""
     z = np.ascontiguousarray(z)  # what is added up in another order has other last bits
     clip = _from_both if z.shape[1] == 1 + len(BOTH) else _from_draws
     if at.dispersion is None:
@@ -401,11 +375,8 @@ def _from_draws(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
 
 
 def _from_both(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
-    """Clip observed scores beside those of both outcomes, from which all means follow.
-
-    Scores have zero mean: those of probabilities q and p = 1 - q are -p x and q x, so that every
-    mean of their products, p q x x', is minus their product.
-    """
+    """Clip observed scores beside those of both outcomes, from which all means follow."""
+    # those of probabilities q and p = 1 - q are -p x and q x: the mean of products is p q x x'
     no, yes = z[:, 1:2], z[:, 2:]
     variance = np.maximum(-(no * yes).sum(axis=(1, 2)), 0.0)
     u = clip_both(z, record_weights(variance, weight_bound), bound)
@@ -420,10 +391,7 @@ def record_weights(variance: np.ndarray, bound: float) -> np.ndarray:
 
 def _counts(z: np.ndarray) -> np.ndarray:
     norms = np.minimum(lengths(z), LARGEST_NORM)
-    drawn = norms[:, 1:]
-    if drawn.shape[1] == len(BOTH):
-        return counts(norms, probabilities(drawn))
-    return counts(norms, np.full(drawn.shape, 1 / max(drawn.shape[1], 1)))
+    return counts(norms, probabilities(norms[:, 1:]))
 
 
 class Coordinates(NamedTuple):
@@ -463,17 +431,16 @@ def joint_vectors(
 ) -> np.ndarray:
     """Return records' vectors from whitened scores (rows, 1 + draws, c), the observed one first.
 
-    ``made`` says what the slopes of scores are that were not taken at a point. With survey weights
-    ``counting``, (rows,), is what of a record counts, and ``whole`` are a unit's scores in which
-    all of its records count alike.
+    With survey weights ``counting``, (rows,), is what of a record counts, and ``whole`` are a
+    unit's scores in which all of its records count alike.
     """
     clipped = clipped_scores(z, at, own.dispersion)
     if whole is not None and whole is not z:
         clipped = clipped._replace(whole=without_weighing(whole)[:, -clipped.whole.shape[1] :])
     clipped = clipped.averaged(slope_share(made), at)
     curvature = own.slopes(clipped)
-    if at.of_precision and made.precision_share is not None:
-        curvature *= made.precision_share[:, None]
+    if at.of_precision and made.precision is not None and made.slope is not None:
+        curvature *= ratio(made.precision, made.slope)[:, None]
     kept = kept_of_curvature(curvature, at)
     along = clipped.along(own.direction, kept, at.along_bound)
     score = clipped.score * np.where(own.dispersion, at.dispersion_scale, 1.0)
@@ -508,7 +475,7 @@ def _products(score: np.ndarray, counting: np.ndarray | None, at: At) -> np.ndar
     """Return products of clipped scores, or their traces, times what counts, as vectors."""
     if counting is None:
         return np.zeros((len(score), 0))
-    if at.point.size > MANY_LATENTS:
+    if at.is_diagonal:
         each = row_norms(score)[:, None] ** 2
     else:
         each = svec(score[:, :, None] * score[:, None, :])
@@ -521,20 +488,18 @@ def draw_at_point(draw: Draw | None) -> Callable[[Batch, At, np.random.Generator
 
 
 def points_of_draws(at: At) -> np.ndarray:
-    """Return the point, (d,), or points of q for all draws, (DRAWS, d), which are public.
-
-    Those of the draws that centre scores lie opposite each other.
-    """
+    """Return the point, (d,), or points of q for all draws, (DRAWS, d), which are public."""
     if at.root is None:
         return at.point
-    of_q = at.root * at.whitening if at.is_diagonal else at.root @ at.whitening
     every = _directions_of_draws(at.point.size)
-    return np.asarray(at.point + (every * of_q if at.is_diagonal else every @ of_q))
+    if at.is_diagonal:
+        return np.asarray(at.point + every * (at.root * at.whitening))
+    return np.asarray(at.point + every @ (at.root @ at.whitening))
 
 
 @cache
 def _directions_of_draws(d: int) -> np.ndarray:
-    """Return vectors, (DRAWS, d), as long as standard normal ones are."""
+    """Return vectors as long as standard normal ones; those that centre lie opposite each other."""
     far = np.random.Generator(np.random.PCG64(0)).normal(size=(WEIGHING + CENTRING // 2, d))
     far *= (d / (far**2).sum(axis=1, keepdims=True)) ** 0.5
     return np.concatenate([far, -far[WEIGHING:]])
@@ -543,16 +508,12 @@ def _directions_of_draws(d: int) -> np.ndarray:
 def whitened_scores(scores: DrawnScores) -> Contribution:
     """Contribute the joint vector: score, slope, products, counts of lengths, slope along, traces.
 
-    The context is an `At`. Scores of the latents of the dispersion, if there are any, are weighted,
-    clipped and counted by themselves.
-
-    A record of weight w adds u = clip(w W g - a), where a is the shift that makes u zero on average
-    over outcomes of the model at ``At.point``; w depends on other draws of the outcome, never on
-    the outcome itself. By the likelihood's score identity the slope of E[u] is -E[u (W g)'], and
-    the same draws estimate it. Where a method averages over a posterior q, whose root is
-    ``At.root``, g is what its `Estimating` makes of scores under q, and q draws outcomes.
-    With survey weights all of it is multiplied by the record's share of the largest weight, and
-    the products of the score by its square.
+    The context is an `At`. A record of weight w adds u = clip(w W g - a), where a is the shift that
+    makes u zero on average over outcomes of the model at ``At.point``; w depends on other draws of
+    the outcome, never on the outcome itself. By the likelihood's score identity the slope of E[u]
+    is -E[u (W g)'], and the same draws estimate it. Under a posterior q, whose root is ``At.root``,
+    g is what an `Estimating` makes of scores. With survey weights all of it is multiplied by the
+    record's share of the largest weight, and the products of the score by its square.
 
     **Privacy.** The norm of a record's (or a unit's) vector is at most `At.clip_norm`, also before
     the wall clips it: the squares of its parts' bounds add up to the square of `At.clip_norm`.
@@ -565,7 +526,7 @@ def whitened_scores(scores: DrawnScores) -> Contribution:
         size=size,
         width=3 * scores.width + 2 * size,
         rows=lambda held, at: vectors(held[0], at, held[1]),
-        prepare=lambda batch, at: (scores.of_batch(batch, at.point).weights, scores.shares(batch)),
+        prepare=lambda batch, at: (scores.of_batch(batch, at.point)[0], scores.shares(batch)),
         unit=_of_units(scores, lambda held, at: (times(held[0], at.whitening), held[1])),
         draw=draw_at_point(scores.draw),
         together=scores.together,
@@ -600,10 +561,6 @@ class InSpan(NamedTuple):
     vectors: np.ndarray
     counting: np.ndarray | None  # what of each record counts, (rows,), with survey weights
 
-    def sum_of_pairs(self, packed: np.ndarray) -> np.ndarray:
-        """Sum the records' symmetric matrices, (rows, c (c + 1) / 2), as one of the latents."""
-        return svec(sum_of_products(self.basis, scaled_pairs(packed, self.shares)))
-
 
 def _in_span(scores: DrawnScores) -> FactoredContribution:
     """Return `whitened_scores` of scores that lie in the span of few vectors."""
@@ -632,7 +589,7 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
 
 
 def _vectors_in_span(scores: DrawnScores, spans: Spans, batch: Batch, at: At) -> InSpan:
-    parts = scores.parted(batch, at.point)  # type: ignore[misc]
+    parts = scores.parted(batch, at.point)
     of_records = times(parts.vectors, at.whitening)
     basis, shares, R = _basis(of_records, spans)
     # A, (k, c, rows): A'A is the covariance of the predictors under q
@@ -641,14 +598,14 @@ def _vectors_in_span(scores: DrawnScores, spans: Spans, batch: Batch, at: At) ->
     z = coordinates(R, made.weights)
     own = np.repeat([False, True], [int(reach.sum()) for _, reach in spans])
     direction = None if at.direction is None else (product(basis, at.direction) * shares).T
-    slopes = partial(_diagonals, basis, shares) if at.is_diagonal else Clipped.slopes
+    slopes = (
+        (lambda clipped: diagonals(basis, smat(scaled_pairs(clipped.slopes(), shares))))
+        if at.is_diagonal
+        else Clipped.slopes
+    )
     counting = scores.shares(batch)
     each = joint_vectors(z, at, Coordinates(own, direction, slopes), made, counting)
     return InSpan(basis, shares, z, each, counting)
-
-
-def _diagonals(basis: np.ndarray, shares: np.ndarray, clipped: Clipped) -> np.ndarray:
-    return diagonals(basis, smat(scaled_pairs(clipped.slopes(), shares)))
 
 
 def _basis(vectors: np.ndarray, spans: Spans) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -669,13 +626,16 @@ def _sum_in_span(
     scores: DrawnScores, c: int, held: InSpan, at: At, weights: np.ndarray
 ) -> np.ndarray:
     """Sum the vectors of a batch, in coordinates of the latents."""
-    counted, is_weighted = -3 - BINS * parts_of(scores.dispersion), scores.survey is not None
-    has_pairs = is_weighted and scores.d <= MANY_LATENTS
-    paired = counted - (c * (c + 1) // 2 if has_pairs else int(is_weighted))
+    diagonal, is_weighted = scores.d if at.is_diagonal else 0, scores.survey is not None
+    ends = ends_of_parts(c, diagonal, parts_of(scores.dispersion), is_weighted)
     weighted = held.vectors * weights[:, None]
-    in_basis = weighted[:, :c].T * held.shares
-    score = np.sum([u @ q for u, q in zip(in_basis, held.basis, strict=True)], axis=0)
-    curvature, products = weighted[:, c:paired], weighted[:, paired:counted]
-    total = curvature.sum(axis=0) if at.is_diagonal else held.sum_of_pairs(curvature)
-    squares = held.sum_of_pairs(products) if has_pairs else products.sum(axis=0)
-    return np.concatenate([score, total, squares, weighted[:, counted:].sum(axis=0)])
+    score, *matrices = np.split(weighted[:, : ends[2]], ends[:2], axis=1)
+    in_basis = score.T * held.shares
+    sums = [np.sum([u @ q for u, q in zip(in_basis, held.basis, strict=True)], axis=0)]
+    for packed in matrices:
+        if diagonal or not packed.size:
+            sums.append(packed.sum(axis=0))
+        else:
+            pairs = scaled_pairs(packed, held.shares)
+            sums.append(svec(sum_of_products(held.basis, pairs)))
+    return np.concatenate([*sums, weighted[:, ends[2] :].sum(axis=0)])

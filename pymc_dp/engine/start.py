@@ -58,21 +58,21 @@ def measured(known: Known, state: State, noisy: Noisy, share: float) -> State:
     ``share`` is that of the budget that the release has had.
     """
     point = state.at.point
-    found = split_scales(noisy.value, point.size)
-    number = float(known.number or max(found.number, 2 * noisy.sd, 1.0))
-    counts = np.clip(found.counts, min(noisy.sd, number), number)
+    released, counts, bits, observed = split_scales(noisy.value, point.size)
+    number = float(known.number or max(released, 2 * noisy.sd, 1.0))
+    counts = np.clip(counts, min(noisy.sd, number), number)
     counts, unit = np.maximum(counts, np.finfo(float).tiny), unit_of_scores(known)
-    bits = _shrunk_to_centre(found.bits / counts, BITS * noisy.sd / counts)
+    bits = _shrunk_to_centre(bits / counts, BITS * noisy.sd / counts)
     squares = 2 * counts / number * (2.0**bits * unit) ** 2
     if known.scale is not None:
         start, sd = point, BITS * noisy.sd / number
         own = float(np.log2(unit[known.scale.latent]))
-        excess = known.scale.excess_bits(float(found.observed[0]) / number + own)
+        excess = known.scale.excess_bits(float(observed[0]) / number + own)
         variance = max(CONSTANTS.scale_bits**2, excess**2 - (1 + 8**0.5) * sd**2)
         point = known.scale.started(start, excess * variance / (variance + sd**2))
         squares = squares * known.scale.units(start, point) ** 2
     H = number * matrix_blocks(np.diag(squares))
-    noise_unit = noisy.sd / size_of_scales(point.size, len(found.observed)) ** 0.5 * share**0.5
+    noise_unit = noisy.sd / size_of_scales(point.size, len(observed)) ** 0.5 * share**0.5
     report = state.report._replace(noise_unit=noise_unit, noise_to_signal=noisy.noise_to_signal)
     state = state._replace(t=1, number=number, curvature=H, report=report)
     return prepared(known, state, point, H)

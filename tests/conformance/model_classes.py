@@ -4,20 +4,14 @@ A class is a function that builds the model on given data; every array of record
 that ``data=`` can replace it.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-Data = dict[str, np.ndarray]
-
-
 GROUPS = 4  # so many that rounds of whitened scores begin with shifts of them
 
 
-def draw_data(rows: int, seed: int) -> Data:
+def draw_data(rows, seed):
     """Draw columns of every kind; a model class reads some of them."""
     rng = np.random.default_rng(seed)
     counts = rng.poisson(2.0, size=(rows, 4))
@@ -35,68 +29,68 @@ def draw_data(rows: int, seed: int) -> Data:
     }
 
 
-def linear(data: Data) -> None:
+def linear(data):
     weights = pm.Normal("weights", 0, 2, shape=2)
     noise = pm.Gamma("precision", 2, 1)
     pm.Normal("real", pm.Data("X", data["X"]) @ weights, tau=noise, observed=data["real"])
 
 
-def logistic(data: Data) -> None:
+def logistic(data):
     weights = pm.Normal("weights", 0, 2, shape=2)
     pm.Bernoulli("yes", logit_p=pm.Data("X", data["X"]) @ weights, observed=data["yes"])
 
 
-def log_linear(data: Data) -> None:
+def log_linear(data):
     weights = pm.Normal("weights", 0, 1, shape=2)
     effect = pm.Normal("effect", 0, 1, shape=GROUPS)[pm.Data("group", data["group"])]
     mean = pm.math.exp(pm.Data("X", data["X"]) @ weights + effect)
     pm.Poisson("count", mean, observed=data["count"])
 
 
-def conjugate(data: Data) -> None:
+def conjugate(data):
     pm.Poisson("count", pm.Gamma("rate", 2, 1), observed=data["count"])
 
 
-def mixture(data: Data) -> None:
+def mixture(data):
     shares = pm.Dirichlet("shares", [2.0, 3.0])
     centres = pm.Normal("centres", 0, 3, shape=2)
     pm.NormalMixture("real", shares, centres, sigma=0.7, observed=data["real"])
 
 
-def topics(data: Data) -> None:
+def topics(data):
     topic = pm.Dirichlet("topic", np.full(4, 0.5), shape=(2, 4))
     share = pm.Dirichlet("share", np.full(2, 0.5), shape=(len(data["words"]), 2))
     total = data["words"].sum(axis=1)
     pm.Multinomial("words", total, pm.math.dot(share, topic), observed=data["words"])
 
 
-def factors(data: Data) -> None:
+def factors(data):
     loadings = pm.Normal("loadings", 0, 1, shape=(3, 1))
     factor = pm.Normal("factor", 0, 1, shape=(len(data["pair"]), 1))
     pm.Normal("pair", pt.dot(factor, loadings.T), 0.7, observed=data["pair"])
 
 
-def belief_net(data: Data) -> None:
+def belief_net(data):
     loadings = pm.Normal("loadings", 0, 1, shape=(3, 1))
     hidden = pm.Bernoulli("hidden", 0.4, shape=(len(data["bits"]), 1))
     pm.Bernoulli("bits", logit_p=pt.dot(hidden, loadings.T), observed=data["bits"])
 
 
-def network(data: Data) -> None:
+def network(data):
     inner = pm.Normal("inner", 0, 1, shape=(2, 3))
     outer = pm.Normal("outer", 0, 1, shape=3)
     hidden = pt.maximum(pt.dot(pm.Data("X", data["X"]), inner), 0.0)
     pm.Normal("real", pt.dot(hidden, outer), tau=pm.Gamma("tau", 6, 6), observed=data["real"])
 
 
-def variance(data: Data) -> None:
+def variance(data):
     spread = pm.InverseGamma("spread", 3, 2)
     weights = pm.Normal("weights", 0, pm.math.sqrt(spread), shape=2)
     noise = pm.math.sqrt(pm.InverseGamma("noise", 3, 2))
     pm.Normal("real", pm.Data("X", data["X"]) @ weights, noise, observed=data["real"])
 
 
-def persons(data: Data) -> None:
+def persons(data):
     """Give every person an effect, which only ``unit="person_id"`` can integrate out."""
     codes = data["person_id"]
     spread = pm.math.exp(pm.Normal("log_spread", 0, 0.5))
@@ -106,27 +100,17 @@ def persons(data: Data) -> None:
     pm.Poisson("count", pm.math.exp(linear), observed=data["count"])
 
 
-CLASSES: dict[str, Callable[[Data], None]] = {
-    build.__name__: build
-    for build in (
-        log_linear,
-        linear,
-        logistic,
-        conjugate,
-        mixture,
-        topics,
-        factors,
-        belief_net,
-        network,
-        variance,
-    )
-}
+# fmt: off
+CLASSES = {build.__name__: build for build in (
+    log_linear, linear, logistic, conjugate, mixture, topics, factors, belief_net, network, variance
+)}
+# fmt: on
 
 
-def model_of(name: str, data: Data, **more: Any) -> pm.Model:
-    """Build a class's model on data; ``more`` are further arrays of records, such as units."""
+def model_of(name, data, unit=None, weights=None, **_):
+    """Build a class's model on data, with the columns of the unit and the weights of a fit."""
     with pm.Model() as model:
         (CLASSES | {"persons": persons})[name](data)
-        for key, values in more.items():
-            pm.Data(key, values)
+        for column in {unit, weights and weights.name} - {None, *model.named_vars}:
+            pm.Data(column, data[column])
     return model

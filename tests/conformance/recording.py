@@ -1,6 +1,5 @@
 """A fit seen at its wall: every query, the exact sum, the noise and what was handed out."""
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -15,16 +14,8 @@ from pymc_dp.privacy.private_data import Column, ColumnSpec, PrivateData, units_
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.wall import PrivacyWall
 
-SETTINGS = {
-    "n": 6,
-    "noise_multiplier": 5.0,
-    "delta": 1e-5,
-    "sampling": "full",
-    "draws": 3,
-    "random_seed": 1,
-    "progressbar": False,
-    "backend": "python",
-}
+SETTINGS = {"n": 6, "noise_multiplier": 5.0, "delta": 1e-5, "sampling": "full", "draws": 3}
+SETTINGS |= {"random_seed": 1, "progressbar": False, "backend": "python"}
 
 
 class Exchange(NamedTuple):
@@ -45,7 +36,7 @@ class Recording(NamedTuple):
     contributions: dict[str, Any]
     plan: Plan
 
-    def planned(self) -> list[tuple[Exchange, Release]]:
+    def planned(self):
         """Pair every exchange with its release in the plan: the first of its name that is left."""
         left = [release for release in self.plan.releases for _ in range(release.count)]
         pairs = []
@@ -55,7 +46,7 @@ class Recording(NamedTuple):
             pairs.append((exchange, release))
         return pairs
 
-    def first_and_last(self) -> list[tuple[Exchange, Release]]:
+    def first_and_last(self):
         """Return the first and the last exchange of every kind of release."""
         by_name: dict[str, list[tuple[Exchange, Release]]] = {}
         for exchange, release in self.planned():
@@ -68,22 +59,22 @@ class SeenNoise:
 
     __array_ufunc__ = None
 
-    def __init__(self, steps: np.ndarray, step: float) -> None:
+    def __init__(self, steps, step):
         self.steps, self.step = steps, step
-        self.noise, self.total = steps * step, np.zeros(0)
+        self.total = np.zeros(0)
 
-    def __radd__(self, total: np.ndarray) -> np.ndarray:
+    def __radd__(self, total):
         self.total = total * self.step
         return total + self.steps
 
 
 @contextmanager
-def seen_noise() -> Iterator[list[tuple[SeenNoise, float]]]:
+def seen_noise():
     """Collect the noise of every release, with the standard deviation it was asked with."""
     drawn: list[tuple[SeenNoise, float]] = []
     gaussian = SecretRandom.rounded_gaussian
 
-    def seen(source: SecretRandom, sd: float, step: float, size: int) -> SeenNoise:
+    def seen(source, sd, step, size):
         drawn.append((SeenNoise(gaussian(source, sd, step, size), step), sd))
         return drawn[-1][0]
 
@@ -92,7 +83,7 @@ def seen_noise() -> Iterator[list[tuple[SeenNoise, float]]]:
         yield drawn
 
 
-OWN_SETTINGS: dict[str, dict[str, Any]] = {
+OWN_SETTINGS = {
     # whose draws are releases
     "dp_ops": {"n": 1, "draws": 1, "transitions": 100},
     # steps: all releases of so short a fit would be rounds, which are those of dp_advi
@@ -100,7 +91,7 @@ OWN_SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def record(model: Any, method: str, answers: list[Noisy] | None = None, **more: Any) -> Recording:
+def record(model, method, answers=None, **more):
     """Fit, and record what passes the wall.
 
     With ``answers`` the wall's own are dropped, and these are handed out in their place.
@@ -109,7 +100,7 @@ def record(model: Any, method: str, answers: list[Noisy] | None = None, **more: 
     return recorded(lambda: pymc_dp.fit(model=model, method=method, **settings), answers)
 
 
-def recorded(ask: Callable[[], xr.DataTree], answers: list[Noisy] | None = None) -> Recording:
+def recorded(ask, answers=None):
     """Make a result, and record what passes the wall."""
     exchanges: list[Exchange] = []
     walls: list[tuple[Any, ...]] = []
@@ -117,7 +108,7 @@ def recorded(ask: Callable[[], xr.DataTree], answers: list[Noisy] | None = None)
 
     with seen_noise() as drawn, pytest.MonkeyPatch.context() as patch:
 
-        def seen_release(wall: PrivacyWall, query: Query) -> Noisy:
+        def seen_release(wall, query):
             drawn.clear()
             answer = release(wall, query)
             total, sd = (drawn[-1][0].total, drawn[-1][1]) if drawn else (answer.value, 0.0)
@@ -126,7 +117,7 @@ def recorded(ask: Callable[[], xr.DataTree], answers: list[Noisy] | None = None)
             exchanges.append(Exchange(query, total, sd, answer))
             return answer
 
-        def seen_make(wall: PrivacyWall, *given: Any, **options: Any) -> None:
+        def seen_make(wall, *given, **options):
             walls.append(given)
             make(wall, *given, **options)
 
@@ -138,24 +129,22 @@ def recorded(ask: Callable[[], xr.DataTree], answers: list[Noisy] | None = None)
 
 
 # draws of records that were replayed before
-DRAWN: dict[tuple[Any, ...], dict[str, np.ndarray]] = {}
+DRAWN = {}
 
 
-def with_equal_draws(contribution: Any, axes: dict[str, int]) -> Any:
+def with_equal_draws(contribution, axes):
     """Draw for every record from a generator of its own, so that neighbours share their draws."""
-    unit = getattr(contribution, "unit", None)
-    if unit is not None and unit.draw is not None:
-        equal = _equal(unit.draw, contribution.size, axes)
-        contribution = contribution._replace(unit=unit._replace(draw=equal))
-    if getattr(contribution, "draw", None) is None:
-        return contribution
-    return contribution._replace(draw=_equal(contribution.draw, contribution.size, axes))
+    unit, draw = (getattr(contribution, name, None) for name in ("unit", "draw"))
+    if unit and unit.draw:
+        unit = unit._replace(draw=_equal(unit.draw, contribution.size, axes))
+        contribution = contribution._replace(unit=unit)
+    return (
+        contribution._replace(draw=_equal(draw, contribution.size, axes)) if draw else contribution
+    )
 
 
-def _equal(drawn: Any, size: int, axes: dict[str, int]) -> Any:
-    def draw(
-        batch: dict[str, np.ndarray], context: Any, generator: np.random.Generator
-    ) -> dict[str, np.ndarray]:
+def _equal(drawn, size, axes):
+    def draw(batch, context, generator):
         rows = next(iter(batch.values())).shape[axes[next(iter(batch))]]
         each = []
         for i in range(rows):
@@ -169,7 +158,7 @@ def _equal(drawn: Any, size: int, axes: dict[str, int]) -> Any:
     return draw
 
 
-def replayed_total(found: Recording, data: dict[str, np.ndarray], query: Query) -> np.ndarray:
+def replayed_total(found, data, query):
     """Ask a recorded query of other data, and return the sum before noise."""
     columns = {
         # those of several models are named model/column

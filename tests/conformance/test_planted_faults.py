@@ -46,49 +46,49 @@ def test_half_of_the_noise_is_rejected(model, monkeypatch):
         checks.check_noise(record(model, METHOD, n=60))
 
 
-def test_less_noise_than_the_plan_says_is_rejected(found):
+def less_noise(found):
     more = tuple(replace(release, noise_multiplier=5.1) for release in found.plan.releases)
+    return found._replace(plan=replace(found.plan, releases=more))
+
+
+def a_smaller_epsilon(found):
+    idata = found.idata.copy(deep=True)
+    idata["privacy"].attrs["epsilon"] *= 0.99
+    return found._replace(idata=idata)
+
+
+def one_noise_for_two_releases(found):
+    return found._replace(exchanges=[*found.exchanges[:-1], found.exchanges[0]])
+
+
+@pytest.mark.parametrize("fault", [less_noise, a_smaller_epsilon, one_noise_for_two_releases])
+def test_a_result_that_claims_too_little_is_rejected(found, fault):
     with pytest.raises(AssertionError):
-        checks.check_noise(found._replace(plan=replace(found.plan, releases=more)))
+        checks.check_noise(fault(found))
 
 
-def test_a_smaller_epsilon_than_the_plans_is_rejected(found):
-    found = found._replace(idata=found.idata.copy(deep=True))
-    found.idata["privacy"].attrs["epsilon"] *= 0.99
-    with pytest.raises(AssertionError):
-        checks.check_noise(found)
+def a_query_that_reads_data(prepared):
+    method, mean = prepared.method, open_private(prepared.data).columns["X"].values.mean()
+
+    def query(state, rng):
+        asked = method.query(state, rng=rng)
+        return asked._replace(context=asked.context + mean)
+
+    return method._replace(query=query)
 
 
-def test_one_noise_for_two_releases_is_rejected(found):
-    with pytest.raises(AssertionError):
-        checks.check_noise(found._replace(exchanges=[*found.exchanges[:-1], found.exchanges[0]]))
+def the_number_of_records_in_a_result(prepared):
+    number = open_private(prepared.data).number
+    return prepared.method._replace(settings={**prepared.method.settings, "batch": number})
 
 
-def test_a_query_that_reads_data_is_rejected(model, monkeypatch):
+@pytest.mark.parametrize("leak", [a_query_that_reads_data, the_number_of_records_in_a_result])
+def test_a_method_that_leaks_is_rejected(model, leak, monkeypatch):
     set_up = driver.set_up
 
     def leaking(*args, **terms):
-        found = set_up(*args, **terms)
-        mean = open_private(found.data).columns["X"].values.mean()
-
-        def query(state, rng):
-            asked = found.method.query(state, rng=rng)
-            return asked._replace(context=asked.context + mean)
-
-        return found._replace(method=found.method._replace(query=query))
-
-    monkeypatch.setattr(driver, "set_up", leaking)
-    with pytest.raises(AssertionError):
-        checks.check_data_enter_through_releases_alone(record(model, METHOD), METHOD, NAME)
-
-
-def test_the_number_of_records_in_a_result_is_rejected(model, monkeypatch):
-    set_up = driver.set_up
-
-    def leaking(*args, **terms):
-        found = set_up(*args, **terms)
-        known = {**found.method.settings, "batch": open_private(found.data).number}
-        return found._replace(method=found.method._replace(settings=known))
+        prepared = set_up(*args, **terms)
+        return prepared._replace(method=leak(prepared))
 
     monkeypatch.setattr(driver, "set_up", leaking)
     with pytest.raises(AssertionError):
@@ -103,8 +103,8 @@ def test_clipping_at_twice_the_bound_is_rejected(found, monkeypatch):
 
 
 def test_clipping_records_in_place_of_persons_is_rejected(monkeypatch):
-    data = draw_data(checks.ROWS, seed=0)
-    found = record(model_of(NAME, data, person_id=data["person_id"]), METHOD, unit="person_id")
+    by_person = model_of(NAME, draw_data(checks.ROWS, seed=0), unit="person_id")
+    found = record(by_person, METHOD, unit="person_id")
     monkeypatch.setattr(
         recording, "units_of", lambda codes, name: units_of(np.arange(len(codes)), name)
     )

@@ -1,12 +1,11 @@
 """Clipped scores have no bias where outcomes are the model's; both outcomes are the limit."""
 
 import numpy as np
-import pymc as pm
 import pytest
 from scipy.stats import norm
 
 from pymc_dp.contributions import whitened
-from pymc_dp.contributions.scores import CENTRING, DRAWS, both_outcomes, drawn_scores
+from pymc_dp.contributions.scores import CENTRING, DRAWS, drawn_scores
 from pymc_dp.contributions.whitened import (
     At,
     clip_consistently,
@@ -14,7 +13,7 @@ from pymc_dp.contributions.whitened import (
     vectors,
     whitened_scores,
 )
-from pymc_dp.privacy.contribution import for_units, with_draws
+from pymc_dp.privacy.contribution import with_draws
 from tests import zoo
 
 ALPHA = 1e-6
@@ -22,10 +21,6 @@ ROWS = 200_000
 
 
 # scores of unit variance
-
-
-def exponential(rng, shape):
-    return 1 - rng.exponential(size=(*shape, 1))
 
 
 def rare(rng, shape):
@@ -41,7 +36,7 @@ def overdispersed(rng, shape):
     return (rng.poisson(rng.gamma(0.5, 4.0, (*shape, 1))) - 2.0) / 10**0.5
 
 
-SCORES = [exponential, rare, squares, overdispersed]
+SCORES = [rare, squares, overdispersed]
 
 
 def check_mean_is_zero(u):
@@ -65,11 +60,6 @@ def test_clipping_alone_is_biased_and_is_seen(scores):
     u = s * np.minimum(1, 1.6 / np.maximum(np.linalg.norm(s, axis=1), 1e-300))[:, None]
     with pytest.raises(AssertionError):
         check_mean_is_zero(u)
-
-
-def test_scores_within_the_bound_stay_as_they_are():
-    s = np.random.default_rng(1).uniform(-0.5, 0.5, (100, 5, 3))
-    np.testing.assert_array_equal(clip_consistently(s, 1.0), s)
 
 
 @pytest.mark.parametrize("bound", [1.6, 3.0])
@@ -96,7 +86,7 @@ def scores_of(p, x, outcomes):
 
 
 @pytest.mark.parametrize(("score", "curvature"), BOUNDS)
-@pytest.mark.parametrize("p", [0.02, 0.5, 0.9])
+@pytest.mark.parametrize("p", [0.02, 0.5])
 def test_the_sums_are_the_limit_of_draws(score, curvature, p, monkeypatch):
     monkeypatch.setattr(whitened, "SWEEPS", 300)
     at = At(np.zeros(2), np.eye(2), score, curvature, direction=np.array([0.6, 0.8]))
@@ -137,32 +127,6 @@ def test_scores_that_are_clipped_apart_are_seen(monkeypatch):
     monkeypatch.setattr(whitened, "clip_both", clipped_apart)
     with pytest.raises(AssertionError):
         test_the_clipped_scores_mean_is_zero_and_its_slope_the_curvature(*BOUNDS[0])
-
-
-def test_only_single_bernoulli_outcomes_are_taken_so():
-    for name in ("hierarchical", "zero_inflated", "categorical", "weibull"):
-        records, _ = zoo.separated(zoo.build(zoo.ACCEPTED[name]))
-        assert both_outcomes(records) is None
-    with pm.Model() as several:
-        x = pm.Data("x", np.ones((4, 2)))
-        pm.Bernoulli("y", logit_p=x * pm.Normal("b", shape=2), observed=np.eye(4, 2, dtype=int))
-    assert both_outcomes(zoo.separated(several)[0]) is None
-
-
-def test_records_draw_nothing_and_units_do():
-    records, columns = zoo.separated(zoo.build(zoo.ACCEPTED["logistic"]))
-    contribution = whitened_scores(drawn_scores(records, "python"))
-    at = At(np.zeros(records.size), np.eye(records.size), 0.4, 1.0)
-    batch = {leaf: column.take(np.arange(6)) for leaf, column in columns.items()}
-    rng = np.random.default_rng(0)
-    before = rng.bit_generator.state
-    prepared = contribution.prepare(with_draws(contribution, batch, at, rng), at)
-    assert rng.bit_generator.state == before
-    assert prepared.scores.shape[1] == 3
-    drawing = for_units(contribution)
-    prepared = drawing.prepare(with_draws(drawing, batch, at, rng), at)
-    assert rng.bit_generator.state != before
-    assert prepared.scores.shape[1] == 12
 
 
 def test_an_outcome_that_is_neither_adds_nothing():

@@ -1,15 +1,11 @@
 """What a record contributes: norms without gradients, and sums that weigh every record."""
 
-import math
 import tracemalloc
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions import gradients
@@ -22,7 +18,7 @@ from pymc_dp.contributions.gradients import (
 )
 from pymc_dp.model import separate
 from pymc_dp.privacy.contribution import FactoredContribution
-from pymc_dp.privacy.norms import graph_norms, row_norms
+from pymc_dp.privacy.norms import row_norms
 from tests import zoo
 from tests.zoo import GROUP, REAL, D, N, X, separated
 
@@ -92,8 +88,8 @@ def test_the_frontier_and_formed_gradients_agree(name, monkeypatch):
     formed = gradient(records, "python")
     assert ghost.width == (name == "hierarchical")  # the scale's logarithm alone needs its rows
     assert formed.width == records.size
-    for seen, told in zip(contribute(ghost, *at), contribute(formed, *at), strict=True):
-        np.testing.assert_allclose(seen, told, rtol=1e-10, atol=1e-12)
+    for one, other in zip(contribute(ghost, *at), contribute(formed, *at), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
 def test_a_step_in_a_latent_adds_nothing_to_its_gradient():
@@ -107,15 +103,6 @@ def test_a_step_in_a_latent_adds_nothing_to_its_gradient():
     signs = np.sign(z[0])
     off = REAL - X @ np.abs(z[0]) - signs.sum()
     check(gradient(records, "python"), columns, z, off[:, None] * X * signs)
-
-
-def peak_of(call):
-    tracemalloc.start()
-    try:
-        call()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("fits", [True, False], ids=["ghost norms", "planted: gradients formed"])
@@ -132,33 +119,11 @@ def test_no_gradient_of_a_record_is_formed(fits, monkeypatch):
         monkeypatch.setattr(gradients, "record_sums", raise_no_frontier)
     contribution = gradient(separate(zoo.build(describe))[0], "python")
     at = batch, np.zeros((1, width + 1)), np.ones(rows)
-    peak = peak_of(lambda: contribute(contribution, *at))
+    tracemalloc.start()
+    contribute(contribution, *at)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
     assert (peak < rows * width * 8 / 4) == fits
-
-
-scaled_rows = st.tuples(
-    arrays(float, (4, 3), elements=st.floats(-1, 1, allow_subnormal=False)),
-    arrays(int, 4, elements=st.integers(-200, 200)),
-).map(lambda pair: pair[0] * 10.0 ** pair[1][:, None])
-matrix = pt.matrix("rows", dtype="float64")
-norms_by_graph = function([matrix], graph_norms(matrix), "python")
-
-
-@settings(max_examples=60)
-@given(rows=scaled_rows)
-def test_norms_hold_over_the_whole_range_of_doubles(rows):
-    told = [math.hypot(*row) for row in rows]
-    for seen in (row_norms(rows), norms_by_graph(rows)):
-        np.testing.assert_allclose(seen, told, rtol=1e-13, atol=1e-300)
-
-
-@pytest.mark.parametrize("norms", [row_norms, norms_by_graph], ids=["numpy", "graph"])
-def test_a_norm_is_finite_only_where_its_row_is(norms):
-    rows = np.array([[0.0, 0, 0], [np.nan, 0, 0], [1, np.inf, 0], [1, -np.inf, np.inf], [3, 0, 4]])
-    with np.errstate(invalid="ignore"):
-        seen = norms(rows)
-    np.testing.assert_array_equal(np.isfinite(seen), [True, False, False, False, True])
-    assert (seen[[0, 4]] == [0, 5]).all()
 
 
 @pytest.mark.parametrize(("x", "r"), [(1e-23, 1e25), (1e-200, 1e202), (1e200, 1e-198)])
@@ -171,35 +136,26 @@ def test_a_product_of_tiny_and_huge_keeps_its_norm(x, r):
     np.testing.assert_allclose(total, [200.0, -100.0], rtol=1e-12)
 
 
-def test_several_draws_are_one_long_vector():
+@pytest.mark.parametrize("own_form", [False, True])
+def test_several_draws_are_one_long_vector(own_form):
+    """The papers' own form has a half for each parameter."""
     records, columns = regression(X, REAL)
-    z = np.random.default_rng(2).normal(size=(3, D))
-    rows = np.concatenate([X * (REAL - X @ b)[:, None] for b in z], axis=1)
-    contribution = gradient(records, "python", draws=3)
-    assert contribution.size == 3 * D
-    check(contribution, columns, z, rows)
-
-
-@pytest.mark.parametrize("draws", [1, 2])
-def test_the_papers_own_form_has_a_half_for_each_parameter(draws):
-    records, columns = regression(X, REAL)
-    rng = np.random.default_rng(3)
-    z, slopes = rng.normal(size=(draws, D)), rng.normal(size=(draws, D))
+    z, slopes = np.random.default_rng(2).normal(size=(2, 3, D))
     rows = []
     for b, slope in zip(z, slopes, strict=True):
         g = X * (REAL - X @ b)[:, None]
-        rows += [g, g * slope]
-    rows = np.concatenate(rows, axis=1)
-    contribution = plain_gradient(records, "python", draws)
-    assert contribution.size == rows.shape[1]
-    check(contribution, columns, (z, slopes), rows)
+        rows += [g, g * slope] if own_form else [g]
+    make, context = (plain_gradient, (z, slopes)) if own_form else (gradient, z)
+    check(make(records, "python", 3), columns, context, np.concatenate(rows, axis=1))
 
 
 def test_padding_changes_shapes_and_nothing_else():
     """A contribution of two leaves, one of which has its records along axis 1."""
+    sizes = set()
 
     def norms(batch, context):
         assert batch["w"].shape == (2, len(batch["x"]))
+        sizes.add(len(batch["x"]))
         return row_norms(batch["x"]) * batch["w"][1]
 
     def weighted_sum(batch, context, weights):
@@ -208,38 +164,25 @@ def test_padding_changes_shapes_and_nothing_else():
     plain = FactoredContribution(3, 0, norms, weighted_sum)
     wide = padded(plain, {"x": 0, "w": 1})
     rng = np.random.default_rng(5)
-    for rows in range(1, 131):
+    for rows in (*range(1, 131), *range(132, 2049, 51)):
         batch = {"x": rng.normal(size=(rows, 3)), "w": rng.random((2, rows))}
         weights = rng.random(rows)
-        told = norms(batch, None), weighted_sum(batch, None, weights)
-        got = contribute(wide, batch, None, weights)
-        assert len(got[0]) == rows
-        np.testing.assert_array_equal(got[0], told[0])
-        np.testing.assert_allclose(got[1], told[1], rtol=1e-13, atol=1e-13)
-
-
-def test_padding_makes_few_sizes():
-    shapes = set()
-
-    def norms(batch, context):
-        shapes.add(len(batch["x"]))
-        return np.ones(len(batch["x"]))
-
-    wide = padded(FactoredContribution(1, 0, norms, lambda *at: np.zeros(1)), {"x": 0})
-    for rows in range(1, 2049):
-        wide.norms(wide.prepare({"x": np.zeros(rows)}, None), None)
-    assert min(shapes) == SMALLEST_BATCH
-    assert max(shapes) <= 2048
-    assert len(shapes) <= 48
+        found, total = contribute(wide, batch, None, weights)
+        np.testing.assert_array_equal(found, row_norms(batch["x"]) * batch["w"][1])
+        expected = weighted_sum(batch, None, weights)
+        np.testing.assert_allclose(total, expected, rtol=1e-13, atol=1e-13)
+    assert min(sizes) == SMALLEST_BATCH
+    assert max(sizes) <= 2048
+    assert len(sizes) <= 48
 
 
 @pytest.mark.parametrize("fold", [pt.add, pt.mul], ids=["sum", "product"])
-@pytest.mark.parametrize("count", [2, 16, 17, 33, 300])
+@pytest.mark.parametrize("count", [2, 17, 300])
 def test_long_sums_and_products_keep_their_value_and_type(fold, count):
     for dtype in ("float64", "float32", "int64"):
         inputs = [pt.vector(dtype=dtype) for _ in range(count)]
         values = [np.array([1, -1, 1], dtype=dtype) for _ in range(count)]
         out = function(inputs, fold(*inputs), "python")(*values)
-        told = np.sum(values, axis=0) if fold is pt.add else np.prod(values, axis=0)
+        expected = np.sum(values, axis=0) if fold is pt.add else np.prod(values, axis=0)
         assert out.dtype == dtype
-        np.testing.assert_array_equal(out, told)
+        np.testing.assert_array_equal(out, expected)

@@ -48,9 +48,12 @@ def test_unpacking_undoes_packing(layout, leading, seed):
     np.testing.assert_allclose(layout.pack(found), packed, rtol=1e-13)
 
 
-def check_norms(layout, seed):
-    """The norm of a packed row is that of its parts, in the Frobenius norm, times their scales."""
-    rows = 5
+@given(layout=LAYOUTS, seed=st.integers(0, 2**32))
+def test_norms_of_packed_rows_are_those_of_their_parts(layout, seed):
+    check_norms(layout, seed)
+
+
+def check_norms(layout, seed, rows=5):
     values = values_of(layout, np.random.default_rng(seed), (rows,))
     scaled = [layout.parts[name].scale * value for name, value in values.items()]
     expected = np.sqrt(sum((x.reshape(rows, -1) ** 2).sum(axis=1) for x in scaled))
@@ -58,11 +61,6 @@ def check_norms(layout, seed):
     np.testing.assert_allclose(np.linalg.norm(packed, axis=1), expected, rtol=1e-12)
     of_parts = {name: np.linalg.norm(x.reshape(rows, -1), axis=1) for name, x in values.items()}
     np.testing.assert_allclose(layout.norms(of_parts), expected, rtol=1e-12)
-
-
-@given(layout=LAYOUTS, seed=st.integers(0, 2**32))
-def test_norms_of_packed_rows_are_those_of_their_parts(layout, seed):
-    check_norms(layout, seed)
 
 
 SYMMETRIC = Layout(
@@ -76,7 +74,6 @@ SYMMETRIC = Layout(
 
 
 def check_noise(layout, sd=1.7, draws=100_000):
-    """Variances of unpacked draws are the stated ones; each estimate is right within 3 percent."""
     noise = np.random.default_rng(3).normal(0, sd, (draws, layout.size))
     for name, values in layout.unpack(noise).items():
         stated = np.broadcast_to(layout.noise_variance(sd)[name], values.shape[1:])
@@ -90,31 +87,11 @@ def test_the_noise_of_each_part_has_the_stated_variance():
     check_noise(SYMMETRIC)
 
 
-def test_scales_may_change():
-    layout = SYMMETRIC.with_scales(score=5.0)
-    assert layout.noise_variance(10.0)["score"] == 4.0
-    assert SYMMETRIC.parts["score"].scale == 2.0
-    assert layout.slices == SYMMETRIC.slices
-    with pytest.raises(KeyError):
-        SYMMETRIC.with_scales(shape=1.0)
-
-
-def test_layouts_are_equal_where_their_parts_are():
-    assert Layout({name: Part(*part) for name, part in SYMMETRIC.parts.items()}) == SYMMETRIC
-    assert SYMMETRIC != SYMMETRIC.with_scales(score=5.0)
-    assert Layout({"a": Part((2, 2))}) != Layout({"a": Part((2, 2), symmetric=True)})
-    assert Layout({"a": Part((2,))}) != Layout({"a": Part((1,))})
-    assert SYMMETRIC != dict(SYMMETRIC.parts)
-
-
-# --- planted faults ------------------------------------------------------------------------------
-
-
 def test_a_triangle_without_its_root_of_two_is_caught(monkeypatch):
     plain = lambda m: m[..., *np.triu_indices(m.shape[-1])]  # noqa: E731
     monkeypatch.setattr(layout, "svec", plain)
     with pytest.raises(AssertionError):
-        check_norms(SYMMETRIC.with_scales(noise=1.0), 0)
+        check_norms(SYMMETRIC, 0)
 
 
 @pytest.mark.parametrize(("factor", "name"), [(0.95, "score"), (1.05, "curvature")])
@@ -125,46 +102,11 @@ def test_a_wrong_scale_is_caught(factor, name):
             return {**found, name: factor * found[name]}
 
     with pytest.raises(AssertionError):
-        check_noise(Faulty(SYMMETRIC.parts), draws=20_000 * 5)
+        check_noise(Faulty(SYMMETRIC.parts))
 
 
-def test_norms_without_a_scale_are_caught():
-    class Faulty(Layout):
-        def norms(self, norms):
-            return np.sqrt(sum(x.reshape(len(x), -1) ** 2 for x in norms.values())).ravel()
-
-    with pytest.raises(AssertionError):
-        check_norms(Faulty({"score": Part((3,)), "number": Part((), 0.1)}), 0)
-
-
-# --- refusals ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        Part((2,), 0.0),
-        Part((2,), -1.0),
-        Part((2,), np.inf),
-        Part((2,), np.nan),
-        Part((2, 3), 1.0, symmetric=True),
-        Part((2,), 1.0, symmetric=True),
-    ],
-)
-def test_a_part_that_cannot_be_packed_is_refused(part):
-    with pytest.raises(ValueError, match="the part"):
-        Layout({"the part": part})
-
-
-def test_other_names_shapes_and_lengths_are_refused():
-    layout = Layout({"a": Part((2,)), "b": Part(())})
-    with pytest.raises(ValueError, match="expected the parts"):
-        layout.pack({"a": np.zeros(2)})
-    with pytest.raises(ValueError, match="expected the parts"):
-        layout.norms({"a": np.zeros(2)})
+def test_what_cannot_be_packed_is_refused():
+    with pytest.raises(ValueError, match="the scale of 'a'"):
+        Layout({"a": Part((2,), 0.0)})
     with pytest.raises(ValueError, match="must have shape"):
-        layout.pack({"a": np.zeros(3), "b": 0.0})
-    with pytest.raises(ValueError, match="must have shape"):
-        layout.pack({"a": 0.0, "b": 0.0})
-    with pytest.raises(ValueError, match="expected 3 entries, got 4"):
-        layout.unpack(np.zeros(4))
+        Layout({"a": Part((2,))}).pack({"a": np.zeros(3)})

@@ -10,7 +10,7 @@ from scipy.optimize import approx_fprime
 from scipy.special import gammaln, log_expit, logsumexp
 
 from pymc_dp.contributions.gradients import each_gradient
-from pymc_dp.contributions.local_latents import Density, find_modes, rule, size_of_locals
+from pymc_dp.contributions.local_latents import Density, find_modes, rule
 from pymc_dp.contributions.scores import DRAWS, UNDRAWN, compile_draws, drawn_name, drawn_scores
 from pymc_dp.model import separate
 from pymc_dp.model.columns import read_units
@@ -194,7 +194,3 @@ def test_scores_in_their_span_are_the_formed_ones(poisson):
     for k in (0, DRAWS - 1):
         own = batch_of(poisson) | {"y": batch[drawn_name("y")][:, k]}
         np.testing.assert_allclose(found[:, 1 + k], scores(own, Z), rtol=1e-9, atol=1e-12)
-
-
-def test_how_many_latents_a_unit_has_is_counted():
-    assert size_of_locals(scored()[0]) == 1

@@ -146,7 +146,7 @@ def test_one_record_more_changes_no_bit_of_the_others_scores():
     def of_first(n):
         batch = open_private(setup.data).take(np.arange(n))
         drawn = {k: np.repeat(v[:1], n, axis=0) for k, v in one.items()}
-        return scores.of_batch(batch | drawn, z).weights[0].tobytes()
+        return scores.of_batch(batch | drawn, z)[0][0].tobytes()
 
     one = scores.draw(open_private(setup.data).take(np.arange(2)), z, np.random.default_rng(0))
     assert len({of_first(n) for n in range(2, 300, 7)}) == 1
@@ -179,7 +179,7 @@ def test_functions_that_average_are_among_what_is_proved(monkeypatch):
 
 def test_units_are_exact_too_and_cancelling_sums_are_not():
     data = draw_data(60, 0)
-    of_units = model_of("logistic", data, person_id=data["person_id"])
+    of_units = model_of("logistic", data, unit="person_id")
     terms = {"epsilon": 1, "delta": 1e-5, "backend": "python"}
     assert pymc_dp.plan(of_units, unit="person_id", **terms).numerics == "exact"
     assert (

@@ -16,11 +16,10 @@ def test_in_one_dimension_the_bound_is_its_formula():
     assert found.bound == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("covariance_sd", [0.001, 0.01, 0.05])
+@pytest.mark.parametrize("covariance_sd", [0.001, 0.05])
 @pytest.mark.parametrize("threshold", [0.05, 0.5])
 def test_simulated_divergences_stay_below_the_bound(covariance_sd, threshold):
-    noise = {"mean_sd": 0.1, "covariance_sd": covariance_sd}
-    found = sep_kl_bound(COVARIANCE, threshold=threshold, **noise)
+    found = sep_kl_bound(COVARIANCE, mean_sd=0.1, covariance_sd=covariance_sd, threshold=threshold)
     assert found.exceeded <= found.bound
 
 
@@ -32,21 +31,9 @@ def test_noise_that_swallows_an_eigenvalue_leaves_no_bound():
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"mean_sd": 0.0}, "above 0"),
-        ({"threshold": np.nan}, "above 0"),
-        ({"covariance": np.diag([1.0, -1.0])}, "positive definite"),
-        ({"covariance": np.ones(3)}, "positive definite"),
-    ],
+    ("covariance", "mean_sd", "words"),
+    [(COVARIANCE, 0.0, "above 0"), (np.diag([1.0, -1.0]), 1.0, "positive definite")],
 )
-def test_bad_input_is_refused(changed, words):
-    given = {
-        "covariance": COVARIANCE,
-        "mean_sd": 1,
-        "covariance_sd": 0.1,
-        "threshold": 1,
-        **changed,
-    }
+def test_bad_input_is_refused(covariance, mean_sd, words):
     with pytest.raises(ValueError, match=words):
-        sep_kl_bound(given.pop("covariance"), **given)
+        sep_kl_bound(covariance, mean_sd=mean_sd, covariance_sd=0.1, threshold=1.0)

@@ -8,9 +8,6 @@ import pytest
 from scipy.special import expit, log_expit, log_ndtr, ndtr
 
 import pymc_dp
-from pymc_dp.methods.linear import PROBIT
-from pymc_dp.methods.sep.sep import recognise_regression
-from pymc_dp.model import constrained, separate
 from pymc_dp.testing import deterministic_noise
 from tests.methods.sep.expectation_propagation import propagate
 
@@ -42,10 +39,6 @@ def poisson(eta):
     pm.Poisson("y", pm.math.exp(eta), observed=COUNTS)
 
 
-def negative_binomial(eta):
-    pm.NegativeBinomial("y", mu=pm.math.exp(eta), alpha=3.0, observed=COUNTS)
-
-
 def student(eta):
     pm.StudentT("y", nu=4, mu=eta, sigma=1.0, observed=HEAVY)
 
@@ -54,9 +47,6 @@ LIKELIHOODS = {
     logistic: lambda psi: log_expit((2 * YES - 1)[:, None] * psi),
     probit: lambda psi: log_ndtr((2 * ABOVE - 1)[:, None] * psi),
     poisson: lambda psi: COUNTS[:, None] * psi - np.exp(psi),
-    negative_binomial: lambda psi: (
-        COUNTS[:, None] * psi - (COUNTS[:, None] + 3) * np.log(3 + np.exp(psi))
-    ),
     student: lambda psi: -2.5 * np.log(1 + (HEAVY[:, None] - psi) ** 2 / 4),
 }
 
@@ -93,11 +83,6 @@ def test_a_fit_ends_at_the_fixed_point(likelihood):
     expected = propagate(X, LIKELIHOODS[likelihood], np.eye(D), shared=True)
     for got, wanted in zip(gaussian(fitted(likelihood)), expected, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-7)
-
-
-def test_the_inverse_probit_link_has_moments_in_closed_form():
-    records, _ = separate(constrained(model_of(probit)))
-    assert [found.form for found in recognise_regression(records).predictors] == [PROBIT]
 
 
 @pytest.mark.parametrize("likelihood", [logistic, probit])

@@ -149,12 +149,11 @@ def toy(build, n=2, method="vips", **settings):
     return Toy(contribution, columns_of(found), method, contexts, clip_norms)
 
 
-def dense(found, context, columns=None):
+def dense(contribution, columns, context):
     """Return the norms of all records, and the vector that each adds to a sum, row by row."""
-    columns = found.columns if columns is None else columns
     rows = next(iter(columns.values())).rows
     batch = {name: column.take(np.arange(rows)) for name, column in columns.items()}
     with np.errstate(all="ignore"):  # as the wall does
-        at = found.contribution.prepare(batch, context)
-        alone = [found.contribution.weighted_sum(at, context, one) for one in np.eye(rows)]
-        return found.contribution.norms(at, context), np.array(alone)
+        at = contribution.prepare(batch, context)
+        alone = [contribution.weighted_sum(at, context, one) for one in np.eye(rows)]
+        return contribution.norms(at, context), np.array(alone)

@@ -8,16 +8,7 @@ import pytest
 
 from pymc_dp.contributions import whitened
 from pymc_dp.contributions.scores import BOTH, DRAWS
-from pymc_dp.contributions.whitened import (
-    BINS,
-    CENTRES,
-    COUNTS,
-    COUNTS_NORM,
-    At,
-    counts,
-    shared,
-    vectors,
-)
+from pymc_dp.contributions.whitened import BINS, CENTRES, COUNTS_NORM, counts, shared
 
 MANY = (0, len(BOTH), DRAWS)
 
@@ -82,15 +73,3 @@ def test_under_the_model_observed_outcomes_are_as_long_as_drawn_ones():
     norms[:, 0] *= 1.2
     longer = counts(norms, chances).mean(axis=0)
     assert (abs(longer) > 5 * sd / rows**0.5).any()
-
-
-@pytest.mark.parametrize("many", [1 + drawn for drawn in MANY])
-def test_counts_are_the_last_part_of_a_round_but_three(many):
-    at = At(np.zeros(2), np.eye(2), 3.0, 2.0)
-    rows = vectors(np.random.default_rng(0).normal(size=(50, many, 2)), at)
-    part = rows[:, -3 - whitened.BINS : -3]
-    found = np.linalg.norm(part, axis=1).max()
-    assert 0 < found <= 3.0 * COUNTS * (1 + 1e-12)
-    # an observed length counts once, and those that are drawn once together, if there are any
-    without_draws = 1.0 if many == 1 else 0.0
-    np.testing.assert_allclose(part.sum(axis=1), without_draws * at.counts_scale, atol=1e-12)

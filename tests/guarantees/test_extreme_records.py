@@ -45,9 +45,8 @@ def covered(build, method, **settings):
     # the method's own updates
     prepared = set_up(model, method, 2, noise_aware=False, **budget, **settings)
     compiled = compile_method(prepared, "python")
-    query = prepared.method.query(
-        prepared.method.init(np.random.default_rng(0)), rng=np.random.default_rng(0)
-    )
+    rng = np.random.default_rng(0)
+    query = prepared.method.query(prepared.method.init(rng), rng=rng)
     return covered_by(compiled.contributions[query.name], columns_of(prepared), query.context)
 
 
@@ -55,13 +54,12 @@ def length_of(covered, record):
     return np.linalg.norm(covered([record]) - covered([]))
 
 
-FORMS = [("vips", {}), ("dp_sep", {})]
 CANCELLING = [{"X": (0.1, 0.3), "y": (3 * size, -size)} for size in (1e13, 1e15, 1e18, 1e30, 1e100)]
 
 
-@pytest.mark.parametrize(("method", "settings"), FORMS)
-def test_outcomes_that_cancel_in_a_score_stay_inside(method, settings):
-    inside = covered(repeated, method, **settings)
+@pytest.mark.parametrize("method", ["vips", "dp_sep"])
+def test_outcomes_that_cancel_in_a_score_stay_inside(method):
+    inside = covered(repeated, method)
     assert max(length_of(inside, record) for record in CANCELLING) <= 1
 
 
@@ -142,15 +140,9 @@ def longest(build):
 
 @pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
 @pytest.mark.parametrize("build", [one_meeting, three_meetings])
-def test_a_latent_behind_a_function_cannot_take_a_record_past_the_clip_norm(build):
+def test_a_latent_behind_a_function_cannot_take_a_record_past_the_clip_norm(build, monkeypatch):
     assert longest(build) <= 1
 
-
-@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
-@pytest.mark.parametrize("build", [one_meeting, three_meetings])
-def test_parts_that_are_added_over_the_batch_before_they_are_pulled_back_are_caught(
-    build, monkeypatch
-):
     def added_first(latent, edges, hidden, weights, count):
         touching = frontier.edges_of(latent, edges)
         sums = [(disconnected_grad(e.total(edges[e], weights)) * e.operand).sum() for e in touching]
@@ -158,5 +150,6 @@ def test_parts_that_are_added_over_the_batch_before_they_are_pulled_back_are_cau
         total = grad(pt.add(*sums), latent).ravel()
         return frontier._Part(rows, total, tuple(edges[e] for e in touching), formed=True)
 
+    # the planted fault: parts are added over the batch before they are pulled back
     monkeypatch.setattr(frontier, "_part", added_first)
     assert longest(build) > 1

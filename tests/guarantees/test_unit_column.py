@@ -157,13 +157,15 @@ def test_a_latent_of_single_units_is_refused(unspent, groups):
 
 
 def test_groups_are_counted_in_units():
+    def planned(groups, **settings):
+        model = slopes(groups=groups)
+        return pymc_dp.plan(model, backend="python", **{**GOOD, **settings}).plan
+
     with pytest.warns(PrivacyWarning, match="fewer than 5 records"):
-        pymc_dp.plan(slopes(groups=SUBJECT), **GOOD | {"unit": None})
+        planned(SUBJECT, unit=None)
     with pytest.warns(PrivacyWarning, match="fewer than 5 subjects"):
-        pymc_dp.plan(slopes(groups=SUBJECT // 4), **GOOD)
-    assert (
-        pymc_dp.plan(slopes(groups=SUBJECT // 5), num_records=N, **GOOD).plan.unit == GOOD["unit"]
-    )
+        planned(SUBJECT // 4)
+    assert planned(SUBJECT // 5).unit == "subject_id"
 
 
 def test_a_wall_with_other_units_than_the_plans_is_refused():

@@ -39,10 +39,6 @@ def logistic():
     pm.Bernoulli("y", logit_p=weights(), observed=YES)
 
 
-def logistic_with_precision():
-    pm.Bernoulli("y", logit_p=weights(tau=pm.Gamma("tau", 2, 1)), observed=YES)
-
-
 def binomial():
     pm.Binomial("y", pm.Data("trials", TRIALS), logit_p=weights(), observed=COUNTS)
 

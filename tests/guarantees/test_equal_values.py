@@ -38,18 +38,11 @@ def directions(conditions):
     return int(pymc_dp.fit(model=model, draws=10, backend="python", **terms)["fit"]["directions"])
 
 
-def test_two_conditions_that_nobody_has_are_two_columns():
-    assert leaves(with_conditions(RARE)) == leaves(with_conditions(ONE_HAS))
-    assert len(leaves(with_conditions(RARE))) == 4
-
-
 @pytest.mark.filterwarnings("ignore:.* has a column that is 1 for fewer")  # as one condition does
-def test_a_result_does_not_tell_whether_two_columns_are_equal():
+def test_a_result_does_not_tell_whether_two_columns_are_equal(monkeypatch):
     assert directions(RARE) == directions(ONE_HAS)
-
-
-def test_merging_by_values_tells_it(monkeypatch):
-    """The planted fault."""
+    assert leaves(with_conditions(RARE)) == leaves(with_conditions(ONE_HAS))
+    # the planted fault: columns are merged by their values
     by_value = lambda leaf, value: not leaf.declared and np.array_equal(leaf.value, value)  # noqa: E731
     monkeypatch.setattr(harden_module, "_is_same", by_value)
     assert leaves(with_conditions(RARE)) != leaves(with_conditions(ONE_HAS))
@@ -86,16 +79,6 @@ def test_whether_anybody_is_censored_is_in_no_graph(sign, monkeypatch):
     assert censored(0, sign).shapes != censored(1, sign).shapes
 
 
-def as_a_prior_mean():
-    pm.Normal("y", pm.Normal("z", Y.copy(), 0.01, shape=N).sum() + AGE, 1, observed=Y)
-
-
-def a_column_as_a_prior_mean():
-    X = np.stack([AGE, rng.normal(size=N)], axis=1)
-    z = pm.Normal("z", AGE.copy(), 0.01, shape=N)
-    pm.Normal("y", pm.Data("X", X) @ pm.Normal("b", shape=2) + z.sum(), 1, observed=Y)
-
-
 def as_a_row_of_prior_means():
     z = pm.Normal("z", np.stack([AGE, -AGE]), 0.01, shape=(2, N))
     pm.Normal("y", z.sum() * AGE.copy(), 1, observed=Y)
@@ -109,13 +92,7 @@ def as_initial_values():
     pm.Normal("y", pm.Normal("z", shape=N, initval=Y.astype(float)).sum() + AGE, 1, observed=Y)
 
 
-COPIES = [
-    as_a_prior_mean,
-    a_column_as_a_prior_mean,
-    as_a_row_of_prior_means,
-    a_view_of_a_few_as_prior_means,
-    as_initial_values,
-]
+COPIES = [as_a_row_of_prior_means, a_view_of_a_few_as_prior_means, as_initial_values]
 
 
 @pytest.mark.parametrize("build", COPIES)

@@ -36,11 +36,6 @@ def prior_from_data(b):
     pm.Normal("y", pm.Normal("a", x.mean(), 1.0) * x, 1.0, observed=CANARY)
 
 
-def prior_from_an_array(b):
-    a = pm.Normal("a", pm.math.sum(pm.math.sqr(CANARY)), 1.0)
-    pm.Normal("y", a * pm.math.sum(np.outer(CANARY[:3], CANARY[:3] ** 2)), 1.0, observed=CANARY)
-
-
 def undeclared(b):
     pm.Normal("y", b * pm.Data("levels", CANARY[:5]).sum(), 1.0, observed=CANARY)
 
@@ -59,7 +54,6 @@ BAD_MODELS = [
     missing_values,
     coupled,
     prior_from_data,
-    prior_from_an_array,
     undeclared,
     rows_that_differ,
     one_group_a_record,

@@ -17,8 +17,8 @@ YES = (TABLE > 0).astype("int8")
 FIT = {"epsilon": 2, "delta": 1e-5, "n": 6, "draws": 5, "progressbar": False, "backend": "python"}
 
 
-def factors(prior=0.0, read=lambda z, w: None, centre=lambda z: 0.0):
-    z = pm.Normal("z", prior, 1.0, shape=(N, K))
+def factors(read=lambda z, w: None, centre=lambda z: 0.0):
+    z = pm.Normal("z", 0, 1.0, shape=(N, K))
     w = pm.Normal("w", centre(z), 1.0, shape=(J, K))
     pm.Normal("y", pt.dot(z, w.T), tau=pm.Gamma("tau", 2, 2), observed=TABLE)
     read(z, w)
@@ -30,7 +30,6 @@ def binary(log_odds):
 
 
 READERS = {
-    "a potential of all": lambda: factors(read=lambda z, w: pm.Potential("p", -(z**2).sum())),
     "a potential by row": lambda: factors(read=lambda z, w: pm.Potential("p", -(z**2).sum(axis=1))),
     "a potential of both": lambda: factors(read=lambda z, w: pm.Potential("p", z.sum() * w.sum())),
     "a prior": lambda: factors(centre=lambda z: z.mean()),

@@ -19,16 +19,6 @@ def entries_for_all():
     pm.Normal("y", b.sum(), 1, observed=Y)
 
 
-def first_of_two_axes():
-    b = pm.Normal("b", shape=(2, N))
-    pm.Normal("y", b[0, 0], 1, observed=Y)
-
-
-def as_a_mean():
-    b = pm.Normal("b", pt.as_tensor(np.ones(N)).sum(), 1)
-    pm.Normal("y", b, 1, observed=Y)
-
-
 def as_a_factor():
     b = pm.Normal("b")
     pm.Normal("y", b / pt.as_tensor(np.ones(N)).sum(), 1, observed=Y)
@@ -49,8 +39,6 @@ def as_a_last_entry():
 
 ATTACKS = [
     entries_for_all,
-    first_of_two_axes,
-    as_a_mean,
     as_a_factor,
     as_a_range_that_pytensor_writes_as_numbers,
     as_a_last_entry,

@@ -28,20 +28,6 @@ def test_norms_of_whole_numbers_are_those_of_real_numbers(rows):
     np.testing.assert_allclose(row_norms(rows), np.linalg.norm(rows.astype(float), axis=1))
 
 
-def closure_in_likelihood():
-    def dist(a, size):
-        return pm.Normal.dist(a * pt.as_tensor(X).mean(), 1.0, size=size)
-
-    pm.CustomDist("y", pm.Normal("a"), dist=dist, observed=Y)
-
-
-def closure_in_prior():
-    def dist(size):
-        return pm.Normal.dist(pt.as_tensor((100 * X).astype(int)).mean(), 1.0, size=size)
-
-    pm.Normal("y", pm.CustomDist("a", dist=dist), 1.0, observed=Y)
-
-
 def folded_range():
     design = pm.Data("x", np.column_stack([X, X]))
     n = design.shape[0]
@@ -67,8 +53,6 @@ def gaussian_process_centred_by_the_data():
 @pytest.mark.parametrize(
     "build",
     [
-        closure_in_likelihood,
-        closure_in_prior,
         folded_range,
         start_from_data,
         gaussian_process_centred_by_the_data,

@@ -65,7 +65,6 @@ def one(kind: str, seed: int) -> dict[str, tuple[float, ...]]:
 
 
 def main(sets: int) -> None:
-    """Print coverage of 90% intervals, and the mean and sd of errors over the intervals' sds."""
     warnings.simplefilter("ignore")
     for kind in BOUNDS:
         results = [one(kind, seed) for seed in range(sets)]

@@ -244,7 +244,6 @@ def run(number: int, folder: Path) -> Found:
 
 
 def main() -> None:
-    """Run, and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=200)
     arguments = parser.parse_args()

@@ -184,7 +184,6 @@ def differences(rows: int, backends: list[str]) -> None:
 
 
 def main() -> None:
-    """Run everything."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[10**5, 10**6, 10**7])
     parser.add_argument("--backends", nargs="*", default=["jax", "numba"])

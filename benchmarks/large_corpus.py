@@ -29,7 +29,6 @@ SEED = 0
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=200_000)
     arguments = parser.parse_args()

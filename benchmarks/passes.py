@@ -134,7 +134,6 @@ def steps(case: Case) -> tuple[Callable, Callable]:
 
 
 def main() -> None:
-    """Print the table."""
     print(
         "| method | case | step, ms | pass, ms | ratio (range) |\n|---|---|---|---|---|",
         flush=True,

@@ -218,7 +218,6 @@ def coverage(sets: int, kind: str, design: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Print what the arguments ask for."""
     warnings.simplefilter("ignore")
     if arguments[:1] == ["wages"]:
         for line in wages():

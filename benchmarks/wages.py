@@ -28,8 +28,6 @@ from benchmarks.papers.experiment import NOT_PRIVATE, Experiment, options, run
 from benchmarks.papers.picture import COLOURS, panels
 from benchmarks.wages_releases import Estimate, Rows
 
-# --- the picture of the wages: what each method releases of two coefficients, draw by draw -------
-
 EPSILON = 1.0
 TITLES = {"education": "one more year of education", "women": "women, compared with men"}
 COLOUR = {NOT_PRIVATE: COLOURS[NOT_PRIVATE], "pymc_dp": COLOURS["dp_advi"]}
@@ -69,8 +67,6 @@ def _panel(ax: Axes, rows: pd.DataFrame) -> None:
     ax.set_ylim(len(methods) - 0.5, -0.5)
     ax.grid(False, axis="y")
 
-
-# --- what a regression of wages costs by each method of releasing it -----------------------------
 
 Release = Callable[[Rows, float, np.random.Generator], Estimate]
 FILE = "cps_asec_2024_wages.csv.gz"
@@ -210,7 +206,6 @@ EXPERIMENT = Experiment("wages", cells, measure, summary, lambda table: draw(lon
 
 
 def main() -> None:
-    """Measure, print the table and draw the picture."""
     parser = options("wages", __doc__, seeds=20)
     parser.prog = "python -m benchmarks.wages"
     run(EXPERIMENT, parser.parse_args())

@@ -123,7 +123,6 @@ class Bench:
 
 
 def main() -> None:
-    """Run, and print the tables."""
     arguments = read_arguments()
     os.environ[VARIABLE] = str(arguments.data_dir)
     bench, every = Bench(arguments), constants()

@@ -75,7 +75,6 @@ class Cell(NamedTuple):
 
 
 def main() -> None:
-    """Measure, print and draw."""
     parser = options("belief_net", __doc__, seeds=1)
     parser.add_argument(
         "--batches", type=int, nargs="+", default=[800, 3200], help="expected images, one pass each"

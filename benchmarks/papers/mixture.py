@@ -217,8 +217,6 @@ def _ring(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     return mean[:, None] + np.linalg.cholesky(covariance) @ circle
 
 
-# --- the mixture of the DP-SEP paper, its Table 1 and Figure 1 -----------------------------------
-
 EPSILONS = (1.0, 5.0, 50.0)
 
 
@@ -290,7 +288,6 @@ def listed(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Measure table 1, then draw figure 1."""
     parser = options("mixture", __doc__, seeds=5)
     parser.add_argument("--data-sets", type=int, default=5, help="generated data sets, a fit each")
     arguments = parser.parse_args()

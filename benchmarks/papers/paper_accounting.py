@@ -76,9 +76,6 @@ def moments(noise: float, schedule: Schedule) -> float:
     return moments_accountant(sigma=noise, delta=DELTA, **schedule._asdict())
 
 
-# --- the papers' own accountants, for reproducing their tables and for nothing else --------------
-
-
 def advanced_composition(
     *, sigma: float, sample_rate: float, n: int, delta: float, slack: float | None = None
 ) -> float:

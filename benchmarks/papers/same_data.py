@@ -120,8 +120,6 @@ PROBLEMS = {
 }
 
 
-# --- the picture of same data, same epsilon: a panel a score, a column of points an epsilon ------
-
 PANELS = (
     ("logistic", "auc", "classification: AUC"),
     ("linear", "rmse", "linear regression: rmse"),
@@ -167,8 +165,6 @@ def _style(method: str) -> dict[str, str]:
     filling = {"mfc": "white"} if method == "dp_ops" else {}  # no guarantee is proved
     return {"color": COLOURS[method], "marker": "o"} | filling
 
-
-# --- same data, same epsilon ---------------------------------------------------------------------
 
 EPSILONS = (0.5, 1.0, 4.0)
 DELTA = 1e-5
@@ -253,7 +249,6 @@ EXPERIMENT = Experiment("same_data", cells, measure, summary, lambda table: draw
 
 
 def main() -> None:
-    """Measure, print the table and draw the picture."""
     run(EXPERIMENT, options("same_data", __doc__, seeds=3).parse_args())
 
 

@@ -1,7 +1,6 @@
 """Fits that between them read the constants of the engine of rounds."""
 
 import warnings
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -49,30 +48,23 @@ class Ended(NamedTuple):
     doubts: int
 
 
-def prepare(cell: Cell) -> Callable[[], Ended]:
-    """Return what fits the cell, with the same privacy noise each time."""
+def ended(cell: Cell) -> Ended:
+    """Fit the cell, with the same privacy noise each time."""
     problem, here = cell.problem, data_set(cell.problem, SET)
     options: dict[str, Any] = {} if cell.weights is None else {"weights": cell.weights}
     if problem.unit:
         options["unit"] = problem.unit
-    model = problem.model(here.data)
-    with warnings.catch_warnings(), without_c():
+    with deterministic_noise(SET), warnings.catch_warnings(), without_c():
         warnings.simplefilter("ignore")
         terms = {"epsilon": cell.epsilon, "delta": DELTA}
-        prepared = set_up(model, cell.method, None, **terms, **options)
-        compiled = prepared.method.compile("python")
-
-    def fit() -> Ended:
-        with deterministic_noise(SET), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            rng, method = np.random.default_rng(SET), prepared.method
-            states, _ = run_releases(prepared, compiled, rng, range(prepared.plan.total))
-            latents = method.draw(states[-1], problem.draws, rng)
-        draws = transform_draws(prepared.records, latents)
-        x = flat(draws, reported(problem, here.truth), problem.draws)
-        return Ended(x.mean(axis=0), x.std(axis=0), len(method.doubts(states[-1])))
-
-    return fit
+        prepared = set_up(problem.model(here.data), cell.method, None, **terms, **options)
+        rng, method = np.random.default_rng(SET), prepared.method
+        compiled, steps = method.compile("python"), range(prepared.plan.total)
+        states, _ = run_releases(prepared, compiled, rng, steps)
+        latents = method.draw(states[-1], problem.draws, rng)
+    draws = transform_draws(prepared.records, latents)
+    x = flat(draws, reported(problem, here.truth), problem.draws)
+    return Ended(x.mean(axis=0), x.std(axis=0), len(method.doubts(states[-1])))
 
 
 def reference(problem: Problem) -> Fit:

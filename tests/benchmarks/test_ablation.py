@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from benchmarks.ablation.constants import changed, constants, recorded
+from benchmarks.ablation.constants import changed, constants
 from benchmarks.ablation.switches import PATCHES, without
-from pymc_dp.contributions import scores, whitened
+from pymc_dp.contributions import scores
 from pymc_dp.engine import clipping
 from pymc_dp.engine.constants import CONSTANTS
 
@@ -36,14 +36,6 @@ def test_a_constant_has_another_value_in_all_modules_and_in_what_follows_from_it
     with changed(EVERY["scores.CENTRING"], 4):
         assert (clipping.CENTRING, scores.DRAWS) == (4, scores.WEIGHING + 4)
     assert (clipping.CENTRING, scores.DRAWS) == (8, scores.WEIGHING + 8)
-
-
-def test_what_a_block_reads_is_recorded():
-    with recorded() as read:
-        whitened.joint_norm(1.0)
-    labels = set(read.labels(constants()))
-    assert {"whitened.TRACE", "whitened.COUNTS"} <= labels
-    assert not labels & {"clip", "sampler.STUCK", "made_up.ROWS"}
 
 
 def test_every_switch_names_what_there_is_and_puts_it_back():

@@ -87,12 +87,10 @@ def _far_outcomes(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": X, "y": rng.normal(truth["mu"] + X @ truth["slope"], truth["s"])}
 
 
-def _far_prior(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        mu, slope, s = pm.Normal("mu"), pm.Normal("slope", shape=2), pm.HalfNormal("s")
-        mean = mu + pm.Data("X", data["X"]) @ slope
-        pm.Normal("y", mean, s, observed=data["y"])
-    return model
+def _far_prior(data: Arrays) -> None:
+    mu, slope, s = pm.Normal("mu"), pm.Normal("slope", shape=2), pm.HalfNormal("s")
+    mean = mu + pm.Data("X", data["X"]) @ slope
+    pm.Normal("y", mean, s, observed=data["y"])
 
 
 def _intercepts(rng: np.random.Generator) -> Truth:
@@ -109,21 +107,17 @@ def _weighted_answers(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": X, "weight": np.where(y > 0, 1.0, WEIGHT), "y": y}
 
 
-def _weighted(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        pm.Data("weight", data["weight"])
-        b = pm.Normal("b", 0, 2, shape=3)
-        pm.Bernoulli("y", logit_p=pm.Data("X", data["X"]) @ b, observed=data["y"])
-    return model
+def _weighted(data: Arrays) -> None:
+    pm.Data("weight", data["weight"])
+    b = pm.Normal("b", 0, 2, shape=3)
+    pm.Bernoulli("y", logit_p=pm.Data("X", data["X"]) @ b, observed=data["y"])
 
 
-def _weighted_regular(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        weight, y = pm.Data("weight", data["weight"]), pm.Data("y", data["y"])
-        b = pm.Normal("b", 0, 2, shape=3)
-        outcome = pm.Bernoulli.dist(logit_p=pm.Data("X", data["X"]) @ b)
-        pm.Potential("weighted", weight * pm.logp(outcome, y))
-    return model
+def _weighted_regular(data: Arrays) -> None:
+    weight, y = pm.Data("weight", data["weight"]), pm.Data("y", data["y"])
+    b = pm.Normal("b", 0, 2, shape=3)
+    outcome = pm.Bernoulli.dist(logit_p=pm.Data("X", data["X"]) @ b)
+    pm.Potential("weighted", weight * pm.logp(outcome, y))
 
 
 FAR_PRIOR = Problem("far-prior", "x", _far, _far_outcomes, _far_prior, ANY)

@@ -132,12 +132,10 @@ def _outcomes(read: Callable[[], Table], truth: Truth, rng: np.random.Generator)
     return {"X": X, "y": rng.normal(X @ truth["b"], truth["s"])}
 
 
-def _linear(prior_sd: float, data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, prior_sd, shape=data["X"].shape[1])
-        s = pm.HalfNormal("s", 1)
-        pm.Normal("y", pm.Data("X", data["X"]) @ b, s, observed=data["y"])
-    return model
+def _linear(prior_sd: float, data: Arrays) -> None:
+    b = pm.Normal("b", 0, prior_sd, shape=data["X"].shape[1])
+    s = pm.HalfNormal("s", 1)
+    pm.Normal("y", pm.Data("X", data["X"]) @ b, s, observed=data["y"])
 
 
 def _demo_truth(rng: np.random.Generator) -> Truth:
@@ -155,8 +153,8 @@ def _demo_answers(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"answers": survey.answers, "job": survey.occupation, "affair": rng.binomial(1, p)}
 
 
-def _demo(data: Arrays) -> pm.Model:
-    return affairs.build_model(affairs.Survey(data["answers"], data["job"], data["affair"]))
+def _demo(data: Arrays) -> None:
+    affairs.describe(affairs.Survey(data["answers"], data["job"], data["affair"]))
 
 
 LOGISTIC = {

@@ -52,14 +52,12 @@ def test_a_calibrated_posterior_is_called_calibrated_and_a_narrow_one_narrow(noi
 def coins():
     """A problem that is fitted in no time."""
 
-    def model(data):
-        with pm.Model() as built:
-            pm.Bernoulli("y", pm.Beta("p", 2, 2), observed=data["y"])
-        return built
+    def describe(data):
+        pm.Bernoulli("y", pm.Beta("p", 2, 2), observed=data["y"])
 
     draw_truth = lambda rng: {"p": rng.beta(2, 2)}  # noqa: E731
     draw_data = lambda truth, rng: {"y": rng.binomial(1, truth["p"], 300)}  # noqa: E731
-    return Problem("coins", "a", draw_truth, draw_data, model, ("vips",), backend="python")
+    return Problem("coins", "a", draw_truth, draw_data, describe, ("vips",), backend="python")
 
 
 def test_an_interrupted_cell_goes_on_where_it_stopped(tmp_path, monkeypatch):
@@ -107,6 +105,6 @@ def test_a_problem_s_model_is_one_of_records_and_its_methods_take_it(name):
     names = {variable.name for variable in model.free_RVs + model.deterministics}
     shown = reported(problem, here.truth)
     assert names >= shown.keys()
-    of_reference = problem.regular(here.data) if problem.regular else model
+    of_reference = problem.regular_model(here.data)
     assert set(here.truth) >= {variable.name for variable in of_reference.free_RVs}
     assert len(labels(shown)) == sum(value.size for value in shown.values())

@@ -21,11 +21,7 @@ DELTA = 1e-4
 STRONG, MOMENTS, TODAY = "strong", "moments", "today"
 # of noise multipliers, between which the one of an epsilon is looked for
 RANGE = 0.5, 1e3
-LABELS = {
-    STRONG: "strong composition",
-    MOMENTS: "moments accountant",
-    TODAY: "today's accountant",
-}
+LABELS = {STRONG: "strong composition", MOMENTS: "moments accountant", TODAY: "today's accountant"}
 
 
 class Schedule(NamedTuple):

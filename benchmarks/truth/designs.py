@@ -92,11 +92,7 @@ def _age_answers(truth: Truth, rng: np.random.Generator) -> Arrays:
 
 
 def _income_truth(rng: np.random.Generator) -> Truth:
-    return {
-        "a": rng.normal(0, 1e5),
-        "b": rng.normal(0, 5e4, 3),
-        "s": 1e5 * abs(rng.normal()),
-    }
+    return {"a": rng.normal(0, 1e5), "b": rng.normal(0, 5e4, 3), "s": 1e5 * abs(rng.normal())}
 
 
 def _incomes(truth: Truth, rng: np.random.Generator) -> Arrays:

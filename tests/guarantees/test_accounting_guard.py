@@ -49,12 +49,7 @@ def exact_delta(eps, q, sigma, neighbours):
 
 def claimed(q, sigma, neighbours="add_remove", **others):
     return epsilon(
-        noise_multiplier=sigma,
-        sample_rate=q,
-        n=1,
-        delta=1e-5,
-        neighbours=neighbours,
-        **others,
+        noise_multiplier=sigma, sample_rate=q, n=1, delta=1e-5, neighbours=neighbours, **others
     )
 
 
@@ -95,8 +90,7 @@ def test_noise_two_per_cent_short_is_caught(q, sigma):
 
 
 @pytest.mark.parametrize(
-    ("accountant", "understated", "true"),
-    [("rdp_dp_accounting", 2.87, 5.47), ("pld", 2.50, 4.58)],
+    ("accountant", "understated", "true"), [("rdp_dp_accounting", 2.87, 5.47), ("pld", 2.50, 4.58)]
 )
 def test_two_statistics_of_one_batch_are_not_two_releases(accountant, understated, true):
     # VIPS composes 2J releases for two statistics of J batches, each at sigma = 1. But both see

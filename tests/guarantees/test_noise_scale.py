@@ -70,11 +70,7 @@ def p_of_closest_pair(rows):
 
 def released(x, **settings):
     wall = wall_of(
-        x,
-        clip_norm=CLIP_NORM,
-        noise_multiplier=NOISE_MULTIPLIER,
-        count=RELEASES,
-        **settings,
+        x, clip_norm=CLIP_NORM, noise_multiplier=NOISE_MULTIPLIER, count=RELEASES, **settings
     )
     return np.stack([wall.release(Query("score", None)).value for _ in range(RELEASES)])
 

@@ -38,9 +38,7 @@ def folded_range():
 def start_from_data():
     x = pm.Data("x", X)
     a = pm.CustomDist(
-        "a",
-        logp=lambda value: -(value**2) / 2,
-        support_point=lambda rv, size: x.mean(),
+        "a", logp=lambda value: -(value**2) / 2, support_point=lambda rv, size: x.mean()
     )
     pm.Normal("y", a * x, 1.0, observed=Y)
 
@@ -51,12 +49,7 @@ def gaussian_process_centred_by_the_data():
 
 
 @pytest.mark.parametrize(
-    "build",
-    [
-        folded_range,
-        start_from_data,
-        gaussian_process_centred_by_the_data,
-    ],
+    "build", [folded_range, start_from_data, gaussian_process_centred_by_the_data]
 )
 def test_a_model_that_hides_its_data_is_refused(build):
     model = model_of(build)

@@ -180,10 +180,7 @@ CAVITIES = {
 }
 IN_NETWORKS = {
     "regression": ({"X": PAIR, "y": number}, {"X": (300.0, -400.0), "y": 1e4}),
-    "classes": (
-        {"X": PAIR, "y": st.sampled_from([0, 1, -5, 2**40])},
-        {"X": (30.0, 400.0), "y": 0},
-    ),
+    "classes": ({"X": PAIR, "y": st.sampled_from([0, 1, -5, 2**40])}, {"X": (30.0, 400.0), "y": 0}),
 }
 NOT_FINITE = tuple({"X": (bad, 1.0), "y": 0.0} for bad in (np.nan, np.inf, 1e200))
 

@@ -36,10 +36,8 @@ def model_of(kind: str, records: Mapping[str, np.ndarray]) -> pm.Model:
     """Build the model that the records were drawn from."""
     with pm.Model() as model:
         a, b = pm.Normal("a", 0, 2), pm.Normal("b", 0, 2)
-        slopes = pm.Normal("slopes", 0, 2, shape=2)
-        linear = (
-            a + b * pm.Data("treated", records["treated"]) + pm.Data("x", records["x"]) @ slopes
-        )
+        treated, x = pm.Data("treated", records["treated"]), pm.Data("x", records["x"])
+        linear = a + b * treated + x @ pm.Normal("slopes", 0, 2, shape=2)
         if kind == "count":
             pm.Poisson("y", pm.math.exp(linear), observed=records["y"])
         else:

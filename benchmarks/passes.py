@@ -21,7 +21,6 @@ BATCH = 4096
 
 
 def logistic(rows: int, d: int) -> None:
-    """Logistic regression."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, d))
     y = rng.binomial(1, expit(X[:, 0]))
@@ -46,7 +45,6 @@ def topics(rows: int, words: int, count: int) -> None:
 
 
 def belief_network(rows: int, outputs: int, units: int) -> None:
-    """Sigmoid belief network with one layer of hidden units."""
     rng = np.random.default_rng(0)
     W = pm.Normal("W", 0, 1, shape=(outputs, units))
     b, c = pm.Normal("b", 0, 1, shape=units), pm.Normal("c", 0, 1, shape=outputs)

@@ -127,25 +127,20 @@ def measure(cell: Cell, arguments: argparse.Namespace) -> dict[str, float]:
     }
 
 
-def table(problem: str, folder: Path) -> Rows:
+@cache
+def _table(problem: str, folder: Path) -> Rows:
     """Read the population: predictors in [-1, 1] by public ranges, and the outcome."""
     columns = load(folder, FILE)
     years = columns["experience"] / 29 - 1
-    predictors = (
-        columns["educ_years"] / 11 - 1,
-        years,
-        2 * years**2 - 1,
-        2 * columns["female"] - 1,
-    )
-    X = np.column_stack([np.ones_like(years), *predictors])
+    education, female = columns["educ_years"] / 11 - 1, 2 * columns["female"] - 1
+    X = np.column_stack([np.ones_like(years), education, years, 2 * years**2 - 1, female])
     above = columns["log_wage"] > math.log(LINE)
     return Rows(X, columns["log_wage"] - CENTER if problem == "wage" else above.astype(float))
 
 
 def without_privacy(problem: str, rows: Rows) -> Estimate:
     """Return the classical fit of the problem."""
-    fit = releases.least_squares if problem == "wage" else releases.maximum_likelihood
-    return fit(rows)
+    return (releases.least_squares if problem == "wage" else releases.maximum_likelihood)(rows)
 
 
 @cache
@@ -154,9 +149,6 @@ def drawn(problem: str, seed: int, folder: Path) -> Rows:
     population = _table(problem, folder)
     some = np.random.default_rng(seed).integers(0, len(population.y), len(population.y))
     return Rows(population.X[some], population.y[some])
-
-
-_table = cache(table)
 
 
 @cache

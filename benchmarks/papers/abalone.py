@@ -177,9 +177,7 @@ def _today(noise: float, rate: float, delta: float) -> float:
     return pymc_dp.epsilon(noise_multiplier=noise, sample_rate=rate, n=RELEASES, delta=delta)
 
 
-@cache
-def _task(folder) -> Task:
-    return abalone(folder)
+_task = cache(abalone)
 
 
 def _fit(task: Task, seed: int, **settings) -> xr.DataTree:

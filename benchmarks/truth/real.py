@@ -103,22 +103,15 @@ def prior_sds(X: np.ndarray, outcome_sd: float) -> np.ndarray:
     return 10.0 ** np.ceil(np.log10(outcome_sd / spread))
 
 
-def _centre(y: np.ndarray) -> float:
-    """Return where the intercept's prior is: the outcome's mean to one digit."""
-    return float(f"{y.mean():.0e}")
-
-
-def _linear(sds: np.ndarray, centre: float, scale: float, data: Arrays) -> None:
+def _linear(
+    sds: np.ndarray, centre: float, scale: float, data: Arrays, heavy: bool = False
+) -> None:
     b = pm.Normal("b", np.append(centre, np.zeros(len(sds) - 1)), sds)
-    s = pm.HalfNormal("s", scale)
-    pm.Normal("y", pm.Data("X", data["X"]) @ b, s, observed=data["y"])
-
-
-def _heavy(sds: np.ndarray, centre: float, scale: float, data: Arrays) -> None:
-    b = pm.Normal("b", np.append(centre, np.zeros(len(sds) - 1)), sds)
-    s = pm.HalfNormal("s", scale)
-    mean = pm.Data("X", data["X"]) @ b
-    pm.StudentT("y", nu=FREEDOM, mu=mean, sigma=s, observed=data["y"])
+    mean, s = pm.Data("X", data["X"]) @ b, pm.HalfNormal("s", scale)
+    if heavy:
+        pm.StudentT("y", nu=FREEDOM, mu=mean, sigma=s, observed=data["y"])
+    else:
+        pm.Normal("y", mean, s, observed=data["y"])
 
 
 def _logistic(sds: np.ndarray, data: Arrays) -> None:
@@ -168,8 +161,8 @@ def linear(
     def model(data: Arrays) -> None:
         X, y = read()
         spread = float(10 ** np.ceil(np.log10(np.std(y))))
-        build = _heavy if heavy else _linear
-        build(prior_sds(X, spread), _centre(y), spread, data)
+        centre = float(f"{y.mean():.0e}")  # to one digit
+        _linear(prior_sds(X, spread), centre, spread, data, heavy)
 
     start = cache(partial(_least_squares, read))
     return _problem(name, start, lambda truth, rng: _rows(read, rows, rng), model)

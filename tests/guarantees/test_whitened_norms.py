@@ -27,9 +27,12 @@ from pymc_dp.contributions.scores import (
 from pymc_dp.contributions.whitened import (
     ALONG_BOUND,
     BINS,
+    CENTRES,
     COUNTS_NORM,
     At,
     Dispersion,
+    counts,
+    shared,
     vectors,
     whitened_scores,
 )
@@ -149,12 +152,12 @@ def check_parts(many, diagonal, dispersion):
     own, share = context.is_dispersion, dispersion.share if dispersion else 0.0
     with np.errstate(all="ignore"):  # as inside the wall
         rows = vectors(lengths * rng.normal(size=(500, many, d)), context)
-    counts = -3 - BINS * context.parts
+    last = -3 - BINS * context.parts
     parts = [
         (rows[:, :d][:, ~own], 1.5),
         (rows[:, :d][:, own], context.score_norm * share**0.5),
-        (rows[:, d:counts], 9.0 * context.curvature_scale),
-        (rows[:, counts:-3], COUNTS_NORM * context.parts**0.5 * context.counts_scale),
+        (rows[:, d:last], 9.0 * context.curvature_scale),
+        (rows[:, last:-3], COUNTS_NORM * context.parts**0.5 * context.counts_scale),
         (rows[:, -3:-2], ALONG_BOUND * context.along_scale),
         (rows[:, -2:-1], 9.0 * context.trace_scale),
         (rows[:, -1:], 9.0 * context.trace_scale),
@@ -227,6 +230,50 @@ def test_products_of_weighted_scores_stay_within_their_bound(latents, monkeypatc
     monkeypatch.setattr(whitened, "_products", longer)
     with pytest.raises(AssertionError):  # the planted fault
         check_products(latents)
+
+
+# --- counts of lengths ---------------------------------------------------------------------------
+
+
+def check_counts(drawn):
+    rng = np.random.default_rng(drawn)
+    norms = 10.0 ** rng.uniform(-300, 300, (2000, 1 + drawn))
+    norms[:1000] = 2.0 ** rng.integers(-4, 12, (1000, 1 + drawn))
+    norms[::7, 0] = 0.0
+    chances = rng.dirichlet(np.full(drawn, 0.1), 2000) if drawn else np.zeros((2000, 0))
+    with np.errstate(all="ignore"):
+        found = row_norms(counts(norms, chances))
+    assert found.max() <= COUNTS_NORM * (1 + 1e-12)
+    # of two outcomes, observed and drawn lengths in one bin leave nothing
+    assert np.mean(found > 0) >= (0.9 if drawn == len(BOTH) else 1)
+
+
+@pytest.mark.parametrize("drawn", [0, len(BOTH), DRAWS])
+def test_counts_of_lengths_of_any_size_stay_within_their_norm_and_reach_it(drawn):
+    check_counts(drawn)
+    # observed and drawn lengths in two bins, alone there
+    [row] = counts(np.array([[8.0, 1.0]]), np.ones((1, 1)))
+    assert np.linalg.norm(row) == pytest.approx(COUNTS_NORM)
+
+
+def test_a_record_that_counts_in_two_bins_is_seen(monkeypatch):
+    def whole_units(norms, chances):
+        places = np.clip(np.log2(norms) - whitened.LEAST, 0, BINS - 1)
+        each = (abs(places[..., None] - np.arange(BINS)) < 1).astype(float)
+        return (each * chances[..., None]).sum(axis=1)
+
+    monkeypatch.setattr(whitened, "shared", whole_units)
+    with pytest.raises(AssertionError):
+        check_counts(DRAWS)
+
+
+def test_a_length_that_is_a_little_off_moves_its_counts_a_little():
+    """Computers differ in last digits; no such difference may move a record to another bin."""
+    lengths = np.concatenate([CENTRES, 2.0 ** np.linspace(-6, 14, 2001)])
+    near = lengths * (1 + 1e-12 * np.random.default_rng(0).normal(size=lengths.shape))
+    each, moved = (shared(x[:, None], np.ones((len(x), 1))) for x in (lengths, near))
+    assert abs(each - moved).max() < 1e-10
+    assert ((each > 0.5) != (moved > 0.5)).any()  # of bins with edges some would
 
 
 # --- scales of scores ----------------------------------------------------------------------------

@@ -89,19 +89,6 @@ def test_noise_two_per_cent_short_is_caught(q, sigma):
     assert claimed(q, sigma) < exact_epsilon(q, 0.98 * sigma, "add_remove")
 
 
-@pytest.mark.parametrize(
-    ("accountant", "understated", "true"), [("rdp_dp_accounting", 2.87, 5.47), ("pld", 2.50, 4.58)]
-)
-def test_two_statistics_of_one_batch_are_not_two_releases(accountant, understated, true):
-    # VIPS composes 2J releases for two statistics of J batches, each at sigma = 1. But both see
-    # the same batch: together they are one release of sensitivity sqrt(2).
-    setting = {"sample_rate": 0.02, "delta": 1e-5, "accountant": accountant}
-    separate = epsilon(noise_multiplier=1.0, n=400, **setting)
-    joint = epsilon(noise_multiplier=1 / math.sqrt(2), n=200, **setting)
-    assert separate == pytest.approx(understated, abs=6e-3)
-    assert joint == pytest.approx(true, abs=6e-3)
-
-
 @pytest.mark.parametrize("impossible", [-0.0048, math.nan])
 def test_an_impossible_epsilon_is_refused(monkeypatch, impossible):
     # What autodp's characteristic functions return with today's SciPy, without an exception.
@@ -158,14 +145,6 @@ def poisson_event(sampler, release):
 )
 def test_a_sampler_that_says_another_event_is_caught(sampler, event_of):
     assert not likely(sampler, event_of)
-
-
-def test_a_sampler_of_no_known_kind_has_no_event():
-    class Some:
-        rate = 0.5
-
-    with pytest.raises(ValueError, match="No event is known for batches drawn by Some"):
-        event_of_batch(Some(), dp.GaussianDpEvent(1.0))
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)

@@ -140,35 +140,8 @@ def test_what_holds_data_is_refused_in_potentials_and_withheld_in_deterministics
         separate(regression(deterministic=attack), public=["d"])
 
 
-def test_no_fit_releases_rows_by_a_deterministic():
-    idata = fit(regression(deterministic=standardised))
-    assert set(idata["posterior"].data_vars) == {"b"}
-    assert json.loads(idata["privacy"].attrs["withheld"]) == ["d"]
-
-
-class Hiding(Transform):
-    """Go back by an operation that holds data."""
-
-    name = "hiding"
-
-    def forward(self, value, *inputs):
-        return value
-
-    def backward(self, value, *inputs):
-        return Shift(Y.mean())(value)
-
-    def log_jac_det(self, value, *inputs):
-        return pt.zeros(())
-
-
-class Leaping(Hiding):
-    """Go forward by an operation that holds data: this decides where a fit starts."""
-
-    def forward(self, value, *inputs):
-        return Shift(Y.mean())(value)
-
-    def backward(self, value, *inputs):
-        return value
+def custom(**functions):
+    return pm.CustomDist("b", logp=lambda v: -(v**2), shape=2, **functions)
 
 
 PRIORS = {
@@ -177,21 +150,10 @@ PRIORS = {
     "a distribution": lambda: pm.CustomDist(
         "b", dist=lambda size: pm.Normal.dist(standardised(pt.zeros(2)), 1, size=size), shape=2
     ),
-    "a start": lambda: pm.CustomDist(
-        "b",
-        logp=lambda v: -(v**2),
-        support_point=lambda rv, size: standardised(pt.zeros(2)),
-        shape=2,
+    "a start": lambda: custom(support_point=lambda rv, size: standardised(pt.zeros(2))),
+    "a random start": lambda: custom(
+        random=lambda rng=None, size=None: np.full(2, Y.mean()), initval="prior"
     ),
-    "a random start": lambda: pm.CustomDist(
-        "b",
-        logp=lambda v: -(v**2),
-        random=lambda rng=None, size=None: np.full(2, Y.mean()),
-        shape=2,
-        initval="prior",
-    ),
-    "a transform back": lambda: pm.Flat("b", shape=2, transform=Hiding()),
-    "a transform": lambda: pm.Flat("b", shape=2, transform=Leaping()),
     "a table": lambda: pm.CustomDist(
         "b", logp=lambda v: pm.distributions.dist_math.SplineWrapper(np.polyfit)(v), shape=2
     ),

@@ -35,7 +35,7 @@ def weighted(data):
 BUILDS = {**CLASSES, "wide": wide, "weighted": weighted}
 # what is fitted by the same rounds is fitted once; topics by dp_advi take ten seconds
 METHODS = {
-    "dp_advi": ["linear", "log_linear", "network", "factors", "wide", "weighted"],
+    "dp_advi": ["linear", "log_linear", "factors", "wide", "weighted"],
     "vips": ["mixture", "topics", "belief_net"],
     "dp_sep": ["network"],
 }

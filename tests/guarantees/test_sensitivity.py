@@ -119,7 +119,6 @@ def by_toy(kind):
 # of updates in closed form, and of sites: by the name of their model
 OF_TOYS = {
     "gaussian": {"X": PAIR, "y": number},
-    "gaussian_with_precision": {"X": PAIR, "y": number},
     "logistic": {"X": PAIR, "y": WHOLE},
     "binomial": {"X": PAIR, "y": WHOLE, "trials": SHORT},
     "two_columns": {"X": PAIR, "y": PAIR},
@@ -134,7 +133,7 @@ OF_TOYS = {
     "known_covariance": {"y": PAIR},
 }
 LOUD_VALUES = {"X": (30.0, -40.0), "y": 1, "trials": 9, "z": 0, "group": 2, "exposure": 50.0}
-REAL = ("gaussian_with_precision", "mixture", "two_outcomes", "unknown_shares")
+REAL = ("mixture", "two_outcomes", "unknown_shares")
 LOUD_OUTCOMES = dict.fromkeys(REAL, 900.0) | {"poisson": 9, "binomial": 9}
 LOUD_OUTCOMES |= dict.fromkeys(["two_columns", "known_covariance"], (900.0, 3.0))
 

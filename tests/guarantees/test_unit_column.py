@@ -148,15 +148,11 @@ def test_a_latent_of_single_units_is_refused(unspent, groups):
 
 
 def test_groups_are_counted_in_units():
-    def planned(groups, **settings):
-        model = slopes(groups=groups)
-        return pymc_dp.plan(model, backend="python", **{**GOOD, **settings}).plan
-
     with pytest.warns(PrivacyWarning, match="fewer than 5 records"):
-        planned(SUBJECT, unit=None)
+        set_up(slopes(groups=SUBJECT), "vips", **GOOD | {"unit": None})
     with pytest.warns(PrivacyWarning, match="fewer than 5 subjects"):
-        planned(SUBJECT // 4)
-    assert planned(SUBJECT // 5).unit == "subject_id"
+        set_up(slopes(groups=SUBJECT // 4), "vips", **GOOD)
+    assert set_up(slopes(groups=SUBJECT // 5), "vips", **GOOD).plan.unit == "subject_id"
 
 
 def test_a_wall_with_other_units_than_the_plans_is_refused():

@@ -31,10 +31,6 @@ def gaussian():
     pm.Normal("y", weights(), 0.8, observed=REAL)
 
 
-def gaussian_with_precision():
-    pm.Normal("y", weights(), tau=pm.Gamma("tau", 2, 1), observed=REAL)
-
-
 def logistic():
     pm.Bernoulli("y", logit_p=weights(), observed=YES)
 
@@ -103,9 +99,9 @@ def known_covariance():
 
 
 # one of each kind of sums, and of each kind of site
-REGRESSIONS = [gaussian_with_precision, binomial, two_columns, two_outcomes]
+REGRESSIONS = [binomial, two_columns, two_outcomes]
 BLOCKS = [categorical, poisson, mixture]
-PREDICTORS = [gaussian_with_precision, probit, log_link, student, two_outcomes]
+PREDICTORS = [probit, log_link, student, two_outcomes]
 MIXTURES = [unknown_shares, known_covariance]
 PUBLIC = ("shares", "covariance")
 

@@ -90,36 +90,28 @@ def test_codes_that_are_not_one_whole_number_a_record_are_refused(unspent, case)
         unspent(slopes(), data={"x": X, "y": Y, "subject_id": codes})
 
 
-def reads_by_latent():
-    """Index by the person before the own one."""
-    a = pm.Normal("a", pm.Normal("mu"), shape=20)
-    pm.Normal("y", a[pm.Data("subject_id", SUBJECT) - 1], 1.0, observed=Y)
-
-
-def reads_by_value():
-    pm.Normal("y", pm.Normal("b") * pm.Data("subject_id", SUBJECT), 1.0, observed=Y)
-
-
-def reads_by_deterministic():
-    pm.Deterministic("who", pm.Data("subject_id", SUBJECT) + 1)
+def by_deterministic(who):
+    pm.Deterministic("who", who + 1)
     pm.Normal("y", pm.Normal("b"), 1.0, observed=Y)
 
 
-def reads_as_outcome():
-    pm.Poisson("y", pm.Gamma("b", 2, 1), observed=pm.Data("subject_id", SUBJECT))
-
-
-def reads_by_potential():
+def by_potential(who):
     pm.Normal("y", pm.Normal("b"), 1.0, observed=Y)
-    pm.Potential("p", pm.Data("subject_id", SUBJECT) * 1.0)
+    pm.Potential("p", who * 1.0)
 
 
-@pytest.mark.parametrize(
-    "build",
-    [reads_by_latent, reads_by_value, reads_by_deterministic, reads_as_outcome, reads_by_potential],
-)
-def test_a_model_that_reads_the_codes_is_refused(unspent, build):
-    model = model_of(build)
+READS = {
+    "the person before": lambda who: pm.Normal("y", pm.Normal("a", shape=20)[who - 1], observed=Y),
+    "the value": lambda who: pm.Normal("y", pm.Normal("b") * who, 1.0, observed=Y),
+    "a deterministic": by_deterministic,
+    "an outcome": lambda who: pm.Poisson("y", pm.Gamma("b", 2, 1), observed=who),
+    "a potential": by_potential,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_model_that_reads_the_codes_is_refused(unspent, read):
+    model = model_of(lambda: read(pm.Data("subject_id", SUBJECT)))
     with pytest.raises(NotSeparableError, match="reads `subject_id`, which unit= names"):
         unspent(model)
 

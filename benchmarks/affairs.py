@@ -58,15 +58,21 @@ def take(survey: Survey, rows: np.ndarray) -> Survey:
 
 def build_model(survey: Survey) -> pm.Model:
     """Logistic regression on six answers, with an effect of the occupation around a common mean."""
-    with pm.Model(coords={"answer": list(RANGES), "occupation": OCCUPATIONS}) as model:
-        answers = pm.Data("answers", survey.answers)
-        job = pm.Data("job", survey.occupation)
-        intercept = pm.Normal("intercept", 0, 2)
-        effect = pm.Normal("effect", 0, 2, dims="answer")
-        occupation_effect = pm.ZeroSumNormal("occupation_effect", 1, dims="occupation")
-        logit_p = intercept + answers @ effect + occupation_effect[job]
-        pm.Bernoulli("affair", logit_p=logit_p, observed=survey.affair)
+    with pm.Model() as model:
+        describe(survey)
     return model
+
+
+def describe(survey: Survey) -> None:
+    """Add the variables of the regression to the model of the context."""
+    pm.modelcontext(None).add_coords({"answer": list(RANGES), "occupation": OCCUPATIONS})
+    answers = pm.Data("answers", survey.answers)
+    job = pm.Data("job", survey.occupation)
+    intercept = pm.Normal("intercept", 0, 2)
+    effect = pm.Normal("effect", 0, 2, dims="answer")
+    occupation_effect = pm.ZeroSumNormal("occupation_effect", 1, dims="occupation")
+    logit_p = intercept + answers @ effect + occupation_effect[job]
+    pm.Bernoulli("affair", logit_p=logit_p, observed=survey.affair)
 
 
 def score(idata, survey: Survey) -> dict[str, float]:

@@ -111,7 +111,6 @@ def one(table: Table, seed: int, epsilon: float, given: argparse.Namespace) -> p
 
 
 def main() -> None:
-    """Run one table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.aim", description=__doc__)
     parser.add_argument("table", choices=("survey", "wages"))
     parser.add_argument("sets", type=int, nargs="?", default=5)

@@ -162,7 +162,6 @@ def timed_fit(method: str, data: Mapping[str, Any], **settings: Any) -> list[np.
 
 
 def main() -> None:
-    """Run everything."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--chunk", type=int, default=500_000)

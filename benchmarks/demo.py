@@ -23,7 +23,6 @@ EFFECTS = ("intercept", "effect", "occupation_effect")
 
 
 def main() -> None:
-    """Run the demo."""
     training, held_out = load()
     show(build_model(training), held_out)
 

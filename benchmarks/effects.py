@@ -36,10 +36,8 @@ def model_of(kind: str, records: Mapping[str, np.ndarray]) -> pm.Model:
     """Build the model that the records were drawn from."""
     with pm.Model() as model:
         a, b = pm.Normal("a", 0, 2), pm.Normal("b", 0, 2)
-        slopes = pm.Normal("slopes", 0, 2, shape=2)
-        linear = (
-            a + b * pm.Data("treated", records["treated"]) + pm.Data("x", records["x"]) @ slopes
-        )
+        treated, x = pm.Data("treated", records["treated"]), pm.Data("x", records["x"])
+        linear = a + b * treated + x @ pm.Normal("slopes", 0, 2, shape=2)
         if kind == "count":
             pm.Poisson("y", pm.math.exp(linear), observed=records["y"])
         else:
@@ -65,7 +63,6 @@ def one(kind: str, seed: int) -> dict[str, tuple[float, ...]]:
 
 
 def main(sets: int) -> None:
-    """Print coverage of 90% intervals, and the mean and sd of errors over the intervals' sds."""
     warnings.simplefilter("ignore")
     for kind in BOUNDS:
         results = [one(kind, seed) for seed in range(sets)]

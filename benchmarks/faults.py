@@ -88,17 +88,9 @@ def curator_killed_late(folder: Path, compute: Compute, tasks: Any, done: Any) -
     os._exit(DIED)
 
 
-FAULTS = {
-    function.__name__: function
-    for function in (
-        worker_killed,
-        held_back,
-        doubled,
-        partition_lost,
-        curator_killed_early,
-        curator_killed_late,
-    )
-}
+KINDS = (worker_killed, held_back, doubled, partition_lost)
+KINDS += (curator_killed_early, curator_killed_late)
+FAULTS = {function.__name__: function for function in KINDS}
 
 
 def taken(file: Path) -> bool:
@@ -244,7 +236,6 @@ def run(number: int, folder: Path) -> Found:
 
 
 def main() -> None:
-    """Run, and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=200)
     arguments = parser.parse_args()

@@ -151,16 +151,12 @@ def measure(
     print(f"{label:42} {np.median(taken) * 1e3:10.2f} ms  {shares}", flush=True)
 
 
-def in_chunks(data: dict[str, np.ndarray], chunk: int) -> dict[str, Any]:
-    """Return records in chunks, which threads read."""
-    return {name: da.from_array(x, chunks=(chunk, *x.shape[1:])) for name, x in data.items()}
-
-
 def times(case: argparse.Namespace) -> None:
     """Print times of rounds and of steps."""
     for rows in case.rows:
         data: Any = made_up(rows)
-        data = in_chunks(data, case.chunk) if case.chunk else data
+        if case.chunk:  # records in chunks, which threads read
+            data = {k: da.from_array(x, chunks=(case.chunk, *x.shape[1:])) for k, x in data.items()}
         made = partial(releases, "python", None, data, rows, epsilon=1.0, delta=1e-9)
         # threads have no clock in common
         clocking = nullcontext(Clock()) if case.chunk else clocked()
@@ -184,7 +180,6 @@ def differences(rows: int, backends: list[str]) -> None:
 
 
 def main() -> None:
-    """Run everything."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[10**5, 10**6, 10**7])
     parser.add_argument("--backends", nargs="*", default=["jax", "numba"])

@@ -9,14 +9,8 @@ import math
 import resource
 import time
 
-from benchmarks.papers.topics_fits import (
-    GENERATED,
-    Split,
-    by_defaults,
-    scores,
-    split,
-    unigram_scores,
-)
+from benchmarks.papers import topics_fits
+from benchmarks.papers.topics_fits import GENERATED, Split, split
 
 EPSILONS = (1.0, 2.44, 5.0, math.inf)
 NAMES = (
@@ -29,7 +23,6 @@ SEED = 0
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=200_000)
     arguments = parser.parse_args()
@@ -45,8 +38,8 @@ def main() -> None:
 def measured(data: Split, epsilon: float) -> list[str]:
     """Return the cells of a row."""
     start, before = time.perf_counter(), peak()
-    unigram = unigram_scores(data, SEED, epsilon)
-    topics = scores(by_defaults(data, SEED, epsilon), data.held_out, SEED)
+    unigram = topics_fits.unigram_scores(data, SEED, epsilon)
+    topics = topics_fits.scores(topics_fits.by_defaults(data, SEED, epsilon), data.held_out, SEED)
     took = time.perf_counter() - start
     perplexities = [f"{perplexity:.0f}" for perplexity in (*unigram, *topics)]
     memory = f"{before:.0f} to {peak():.0f} MB"

@@ -4,7 +4,6 @@ The pass gathers the same batch and sums the same expected statistics, with no n
 no noise and no update. Milliseconds are medians over alternating rounds of one run.
 """
 
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,68 +11,55 @@ import numpy as np
 import pymc as pm
 from scipy.special import expit
 
+from benchmarks.steps import measure, table
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import compile_method
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.privacy.wall import PrivacyWall
 
-ROUNDS = 9
-SECONDS = 0.3
 BATCH = 4096
 
 
-def logistic(rows: int, d: int) -> pm.Model:
-    """Logistic regression."""
+def logistic(rows: int, d: int) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, d))
     y = rng.binomial(1, expit(X[:, 0]))
-    with pm.Model() as model:
-        pm.Bernoulli("y", logit_p=pm.math.dot(X, pm.Normal("b", 0, 1, shape=d)), observed=y)
-    return model
+    pm.Bernoulli("y", logit_p=pm.math.dot(X, pm.Normal("b", 0, 1, shape=d)), observed=y)
 
 
-def mixture(rows: int, components: int) -> pm.Model:
+def mixture(rows: int, components: int) -> None:
     """Mixture of normals with all parameters unknown."""
     rng = np.random.default_rng(0)
-    with pm.Model() as model:
-        w = pm.Dirichlet("w", np.ones(components))
-        mu, tau = pm.Normal("mu", 0, 3, shape=components), pm.Gamma("tau", 2, 2, shape=components)
-        pm.NormalMixture("y", w, mu, tau=tau, observed=rng.normal(size=rows))
-    return model
+    w = pm.Dirichlet("w", np.ones(components))
+    mu, tau = pm.Normal("mu", 0, 3, shape=components), pm.Gamma("tau", 2, 2, shape=components)
+    pm.NormalMixture("y", w, mu, tau=tau, observed=rng.normal(size=rows))
 
 
-def topics(rows: int, words: int, count: int) -> pm.Model:
+def topics(rows: int, words: int, count: int) -> None:
     """Topics of documents of about 100 words."""
     rng = np.random.default_rng(0)
     W = rng.poisson(100 / words, size=(rows, words))
-    with pm.Model() as model:
-        beta = pm.Dirichlet("beta", np.full(words, 0.5), shape=(count, words))
-        theta = pm.Dirichlet("theta", np.full(count, 0.1), shape=(rows, count))
-        pm.Multinomial("w", n=W.sum(1), p=pm.math.dot(theta, beta), observed=W)
-    return model
+    beta = pm.Dirichlet("beta", np.full(words, 0.5), shape=(count, words))
+    theta = pm.Dirichlet("theta", np.full(count, 0.1), shape=(rows, count))
+    pm.Multinomial("w", n=W.sum(1), p=pm.math.dot(theta, beta), observed=W)
 
 
-def belief_network(rows: int, outputs: int, units: int) -> pm.Model:
-    """Sigmoid belief network with one layer of hidden units."""
+def belief_network(rows: int, outputs: int, units: int) -> None:
     rng = np.random.default_rng(0)
-    with pm.Model() as model:
-        W = pm.Normal("W", 0, 1, shape=(outputs, units))
-        b, c = pm.Normal("b", 0, 1, shape=units), pm.Normal("c", 0, 1, shape=outputs)
-        z = pm.Bernoulli("z", logit_p=b, shape=(rows, units))
-        y = rng.integers(0, 2, size=(rows, outputs))
-        pm.Bernoulli("y", logit_p=pm.math.dot(z, W.T) + c, observed=y)
-    return model
+    W = pm.Normal("W", 0, 1, shape=(outputs, units))
+    b, c = pm.Normal("b", 0, 1, shape=units), pm.Normal("c", 0, 1, shape=outputs)
+    z = pm.Bernoulli("z", logit_p=b, shape=(rows, units))
+    y = rng.integers(0, 2, size=(rows, outputs))
+    pm.Bernoulli("y", logit_p=pm.math.dot(z, W.T) + c, observed=y)
 
 
-def gaussians(rows: int, components: int, d: int) -> pm.Model:
+def gaussians(rows: int, components: int, d: int) -> None:
     """Mixture of Gaussians with known weights and covariance."""
     rng = np.random.default_rng(0)
-    with pm.Model() as model:
-        mu = pm.Normal("mu", 0, 3, shape=(components, d))
-        parts = [pm.MvNormal.dist(mu[k], cov=np.eye(d)) for k in range(components)]
-        x = rng.normal(size=(rows, d))
-        pm.Mixture("x", np.full(components, 1 / components), parts, observed=x)
-    return model
+    mu = pm.Normal("mu", 0, 3, shape=(components, d))
+    parts = [pm.MvNormal.dist(mu[k], cov=np.eye(d)) for k in range(components)]
+    x = rng.normal(size=(rows, d))
+    pm.Mixture("x", np.full(components, 1 / components), parts, observed=x)
 
 
 class Case(NamedTuple):
@@ -81,7 +67,7 @@ class Case(NamedTuple):
 
     label: str
     method: str
-    build: Callable[[], pm.Model]
+    describe: Callable[[], None]
     batch: int
 
 
@@ -97,26 +83,20 @@ CASES = (
 )
 
 
-def milliseconds(step: Callable[[], object], repeats: int) -> float:
-    start = time.perf_counter()
-    for _ in range(repeats):
-        step()
-    return (time.perf_counter() - start) / repeats * 1e3
-
-
-def steps(case: Case) -> tuple[Callable, Callable]:
-    """Return a private step and the pass behind it."""
-    model, budget = case.build(), {"noise_multiplier": 2.0, "delta": 1e-6}
-    private = set_up(model, case.method, None, **budget).data
-    rows = next(iter(open_private(private).columns.values()))
-    rate = case.batch / rows.rows
-    prepared = set_up(model, case.method, 10**5, sample_rate=rate, **budget)
+def row(case: Case) -> list[object]:
+    """Return the cells of one case."""
+    # updates of their own, where rounds are the default
+    terms = {"noise_multiplier": 2.0, "delta": 1e-6, "noise_aware": False}
+    with pm.Model() as model:
+        case.describe()
+    data = open_private(set_up(model, case.method, None, **terms).data)
+    rows, columns = data.number, data.columns
+    rate = case.batch / rows
+    prepared = set_up(model, case.method, 3000, sample_rate=rate, **terms)
     compiled = compile_method(prepared, "python")
     wall = PrivacyWall(prepared.data, compiled.contributions, prepared.plan)
-    columns = open_private(prepared.data).columns
     rng = np.random.default_rng(0)
     states = [prepared.method.init(rng)]
-    contributions = compiled.contributions
 
     def step() -> None:
         query = prepared.method.query(states[0], rng=rng)
@@ -124,40 +104,22 @@ def steps(case: Case) -> tuple[Callable, Callable]:
 
     def plain() -> np.ndarray:
         query = prepared.method.query(states[0], rng=rng)
-        contribution = contributions[query.name]
-        chosen = np.flatnonzero(rng.random(rows.rows) < rate)
+        contribution = compiled.contributions[query.name]
+        chosen = np.flatnonzero(rng.random(rows) < rate)
         values = {name: column.take(chosen) for name, column in columns.items()}
         at = contribution.prepare(values, query.context)
         return contribution.weighted_sum(at, query.context, np.ones(len(chosen)))
 
-    return step, plain
+    times = measure({"step": step, "pass": plain})
+    ratio = np.array([t["step"] / t["pass"] for t in times])
+    each = [f"{np.median([t[name] for t in times]):.2f}" for name in ("step", "pass")]
+    shown = f"{np.median(ratio):.2f} ({ratio.min():.2f}-{ratio.max():.2f})"
+    return [case.method, f"{case.label}, B={case.batch}", *each, shown]
 
 
 def main() -> None:
-    """Print the table."""
-    print(
-        "| method | case | step, ms | pass, ms | ratio (range) |\n|---|---|---|---|---|",
-        flush=True,
-    )
-    for case in CASES:
-        both = steps(case)
-        repeats = []
-        for step in both:
-            milliseconds(step, 2)
-            repeats.append(max(2, int(1e3 * SECONDS / milliseconds(step, 2))))
-        times = np.array(
-            [
-                [milliseconds(s, k) for s, k in zip(both, repeats, strict=True)]
-                for _ in range(ROUNDS)
-            ]
-        )
-        ratio = times[:, 0] / times[:, 1]
-        private, plain = np.median(times, axis=0)
-        print(
-            f"| {case.method} | {case.label}, B={case.batch} | {private:.2f} | {plain:.2f} | "
-            f"{np.median(ratio):.2f} ({ratio.min():.2f}-{ratio.max():.2f}) |",
-            flush=True,
-        )
+    columns = ("method", "case", "step, ms", "pass, ms", "ratio (range)")
+    table(columns, (row(case) for case in CASES))
 
 
 if __name__ == "__main__":

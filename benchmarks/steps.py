@@ -20,6 +20,7 @@ import pytensor.tensor as pt
 from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.gradient import grad
 
+import pymc_dp
 from pymc_dp.compiling.compile import compile_mode
 from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.driver.fit import set_up
@@ -182,13 +183,22 @@ def table(columns, rows):
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
+def start_fit(what, backend=None):
+    """Fit once, with privacy or as PyMC does."""
+    with build("logistic", *generate("logistic", 4000, 8), 8):
+        if what == "private":
+            pymc_dp.fit(epsilon=1, delta=1e-5, progressbar=False, backend=backend)
+        else:
+            pm.fit(1000, method="advi", progressbar=False, backend=backend).sample(1000)
+
+
 def start_seconds(arguments):
     """Start a process of its own twice: with an empty cache, and with what the first left there."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTENSOR_FLAGS": f"base_compiledir={folder}"}
         for _ in range(2):
             start = time.perf_counter()
-            command = [sys.executable, "-m", "benchmarks.start", *arguments]
+            command = [sys.executable, "-m", "benchmarks.steps", "--start", *arguments]
             subprocess.run(command, env=environment, check=True, capture_output=True)
             yield f"{time.perf_counter() - start:.1f}"
 
@@ -197,7 +207,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one case and our own start alone")
     parser.add_argument("backends", nargs="*", default=["numba", "c", "python"])
+    parser.add_argument("--start", nargs="+", help="fit once: private or stock, and a backend")
     arguments = parser.parse_args()
+    if arguments.start:
+        start_fit(*arguments.start)
+        return
     cases, starts = (CASES[3:4], STARTS[:1]) if arguments.quick else (CASES + PEER, STARTS)
     for backend in arguments.backends:
         print(f"\n{backend}: milliseconds a step\n")

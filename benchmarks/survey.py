@@ -56,9 +56,8 @@ def population(kind: str) -> Population:
     x = rng.normal(size=(PERSONS, 3))
     x[:, 0] = 0.7 * x[:, 0] + 0.7 * shared
     x[:, 1] = x[:, 1] > 0.5
-    level = (
-        np.linspace(-0.4, 0.4, 20)[stratum] + 0.4 * rng.normal(size=household.max() + 1)[household]
-    )
+    own = 0.4 * rng.normal(size=household.max() + 1)[household]
+    level = np.linspace(-0.4, 0.4, 20)[stratum] + own
     linear = 0.5 + x @ [0.5, -0.4, 0.2] + 0.1 * x[:, 0] * x[:, 2] + level
     if kind == "linear":
         y = linear + rng.normal(size=PERSONS) * np.where(x[:, 1] > 0, 1.0, 0.7)
@@ -67,15 +66,12 @@ def population(kind: str) -> Population:
     return Population(x, y, household, stratum)
 
 
-def _chances(kind: str, y: np.ndarray) -> np.ndarray:
-    """Return chances of being sampled, of any scale: up to eight times as large for some."""
-    return np.clip(np.exp(0.8 * (y - 0.5)), 0.35, 2.8) if kind == "linear" else 0.4 + 1.2 * y
-
-
 def draw(kind: str, design: str, seed: int) -> Sample:
     """Draw a sample of about `SAMPLE` persons."""
     people, rng = population(kind), np.random.default_rng(seed)
-    chance = _chances(kind, people.y)
+    # of any scale: up to eight times as large for some
+    of_linear = np.clip(np.exp(0.8 * (people.y - 0.5)), 0.35, 2.8)
+    chance = of_linear if kind == "linear" else 0.4 + 1.2 * people.y
     if design == "strata":  # as many of each stratum: small samples where chances are small
         own = np.bincount(people.stratum, chance) / np.bincount(people.stratum)
         chance = (own**3)[people.stratum]
@@ -88,12 +84,9 @@ def draw(kind: str, design: str, seed: int) -> Sample:
         rows = np.flatnonzero(picked[people.household])
     elif design == "strata":
         sizes = np.bincount(people.stratum, chance).round().astype(int)
-        rows = np.concatenate(
-            [
-                rng.choice(np.flatnonzero(people.stratum == k), n, replace=False)
-                for k, n in enumerate(sizes)
-            ]
-        )
+        strata = [np.flatnonzero(people.stratum == k) for k in range(len(sizes))]
+        drawn = zip(strata, sizes, strict=True)
+        rows = np.concatenate([rng.choice(own, n, replace=False) for own, n in drawn])
     else:
         rows = np.flatnonzero(rng.random(PERSONS) < chance)
     household = people.household[rows] if design == "households" else None
@@ -218,7 +211,6 @@ def coverage(sets: int, kind: str, design: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Print what the arguments ask for."""
     warnings.simplefilter("ignore")
     if arguments[:1] == ["wages"]:
         for line in wages():

@@ -109,7 +109,6 @@ def show(results: pd.DataFrame) -> None:
 
 
 def main() -> None:
-    """Run one table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.synthetic", description=__doc__)
     parser.add_argument("table", choices=("survey", "wages"))
     parser.add_argument("sets", type=int, nargs="?", default=5)

@@ -28,8 +28,6 @@ from benchmarks.papers.experiment import NOT_PRIVATE, Experiment, options, run
 from benchmarks.papers.picture import COLOURS, panels
 from benchmarks.wages_releases import Estimate, Rows
 
-# --- the picture of the wages: what each method releases of two coefficients, draw by draw -------
-
 EPSILON = 1.0
 TITLES = {"education": "one more year of education", "women": "women, compared with men"}
 COLOUR = {NOT_PRIVATE: COLOURS[NOT_PRIVATE], "pymc_dp": COLOURS["dp_advi"]}
@@ -69,8 +67,6 @@ def _panel(ax: Axes, rows: pd.DataFrame) -> None:
     ax.set_ylim(len(methods) - 0.5, -0.5)
     ax.grid(False, axis="y")
 
-
-# --- what a regression of wages costs by each method of releasing it -----------------------------
 
 Release = Callable[[Rows, float, np.random.Generator], Estimate]
 FILE = "cps_asec_2024_wages.csv.gz"
@@ -131,25 +127,20 @@ def measure(cell: Cell, arguments: argparse.Namespace) -> dict[str, float]:
     }
 
 
-def table(problem: str, folder: Path) -> Rows:
+@cache
+def _table(problem: str, folder: Path) -> Rows:
     """Read the population: predictors in [-1, 1] by public ranges, and the outcome."""
     columns = load(folder, FILE)
     years = columns["experience"] / 29 - 1
-    predictors = (
-        columns["educ_years"] / 11 - 1,
-        years,
-        2 * years**2 - 1,
-        2 * columns["female"] - 1,
-    )
-    X = np.column_stack([np.ones_like(years), *predictors])
+    education, female = columns["educ_years"] / 11 - 1, 2 * columns["female"] - 1
+    X = np.column_stack([np.ones_like(years), education, years, 2 * years**2 - 1, female])
     above = columns["log_wage"] > math.log(LINE)
     return Rows(X, columns["log_wage"] - CENTER if problem == "wage" else above.astype(float))
 
 
 def without_privacy(problem: str, rows: Rows) -> Estimate:
     """Return the classical fit of the problem."""
-    fit = releases.least_squares if problem == "wage" else releases.maximum_likelihood
-    return fit(rows)
+    return (releases.least_squares if problem == "wage" else releases.maximum_likelihood)(rows)
 
 
 @cache
@@ -158,9 +149,6 @@ def drawn(problem: str, seed: int, folder: Path) -> Rows:
     population = _table(problem, folder)
     some = np.random.default_rng(seed).integers(0, len(population.y), len(population.y))
     return Rows(population.X[some], population.y[some])
-
-
-_table = cache(table)
 
 
 @cache
@@ -210,7 +198,6 @@ EXPERIMENT = Experiment("wages", cells, measure, summary, lambda table: draw(lon
 
 
 def main() -> None:
-    """Measure, print the table and draw the picture."""
     parser = options("wages", __doc__, seeds=20)
     parser.prog = "python -m benchmarks.wages"
     run(EXPERIMENT, parser.parse_args())

@@ -55,9 +55,6 @@ def alone(mean: np.ndarray, size: int) -> Estimate:
     return Estimate(full, np.full(size, np.nan), np.full(size, np.nan))
 
 
-# --- without privacy ------------------------------------------------------------------------------
-
-
 def least_squares(rows: Rows) -> Estimate:
     """Return ordinary least squares with the usual intervals; last the sd of outcomes."""
     freedom = len(rows.y) - rows.X.shape[1]
@@ -77,38 +74,30 @@ def maximum_likelihood(rows: Rows) -> Estimate:
     return interval(b, np.sqrt(np.diag(covariance)))
 
 
-# --- this package ---------------------------------------------------------------------------------
+def linear_model(rows: Rows) -> None:
+    """Add the linear regression of this page to the model of the context."""
+    b = pm.Normal("b", 0, PRIOR_SD, shape=rows.X.shape[1])
+    s = pm.HalfNormal("s", 1)
+    pm.Normal("y", pm.Data("X", rows.X) @ b, s, observed=rows.y)
 
 
-def linear_model(rows: Rows) -> pm.Model:
-    """Return the linear regression of this page."""
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, PRIOR_SD, shape=rows.X.shape[1])
-        s = pm.HalfNormal("s", 1)
-        pm.Normal("y", pm.Data("X", rows.X) @ b, s, observed=rows.y)
-    return model
-
-
-def logistic_model(rows: Rows) -> pm.Model:
-    """Return the logistic regression of this page."""
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, PRIOR_SD, shape=rows.X.shape[1])
-        pm.Bernoulli("y", logit_p=pm.Data("X", rows.X) @ b, observed=rows.y)
-    return model
+def logistic_model(rows: Rows) -> None:
+    """Add the logistic regression of this page."""
+    b = pm.Normal("b", 0, PRIOR_SD, shape=rows.X.shape[1])
+    pm.Bernoulli("y", logit_p=pm.Data("X", rows.X) @ b, observed=rows.y)
 
 
 def ours(
-    model: Callable[[Rows], pm.Model], rows: Rows, epsilon: float, rng: np.random.Generator
+    describe: Callable[[Rows], None], rows: Rows, epsilon: float, rng: np.random.Generator
 ) -> Estimate:
     """Fit by default settings; noise comes from the system."""
     settings = {"epsilon": epsilon, "delta": DELTA, "backend": "python", "draws": DRAWS}
-    posterior = quiet_fit(model=model(rows), **settings)["posterior"].to_dataset().isel(chain=0)
+    with pm.Model() as model:
+        describe(rows)
+    posterior = quiet_fit(model=model, **settings)["posterior"].to_dataset().isel(chain=0)
     draws = np.column_stack([posterior[v].to_numpy().reshape(DRAWS, -1) for v in posterior])
     lower, upper = np.quantile(draws, [(1 - PROB) / 2, (1 + PROB) / 2], axis=0)
     return Estimate(draws.mean(axis=0), lower, upper)
-
-
-# --- noisy sufficient statistics ------------------------------------------------------------------
 
 
 def by_hand(rows: Rows, epsilon: float, rng: np.random.Generator) -> Estimate:
@@ -176,9 +165,6 @@ def _symmetric(rng: np.random.Generator, size: int, pairs: float) -> np.ndarray:
     upper = np.triu(rng.standard_normal((size, size)))
     off = pairs * np.triu(upper, 1)
     return np.diag(np.diag(upper)) + off + off.T
-
-
-# --- diffprivlib: coefficients are its predictions for unit rows ----------------------------------
 
 
 def diffprivlib_linear(rows: Rows, epsilon: float, rng: np.random.Generator) -> Estimate:

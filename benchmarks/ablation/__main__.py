@@ -1,8 +1,8 @@
 """What each constant of the engine of rounds is worth: its half and its double, fit by fit.
 
-Every cell is fitted once as it is, and once for every constant that it reads, halved and doubled,
-with the same records and the same privacy noise. Finished fits are stored; an interrupted run goes
-on where it stopped. A constant that changes nothing in the first cells is tried in all others.
+Every cell is fitted once as it is, and some cells once for every constant, halved and doubled, with
+the same records and the same privacy noise. Finished fits are stored; an interrupted run goes on
+where it stopped. A constant that changes nothing in the first cells is tried in all others.
 """
 
 import argparse
@@ -10,13 +10,12 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ablation.cells import CELLS, Cell, Ended, prepare, reference
-from benchmarks.ablation.constants import Constant, changed, constants, recorded
+from benchmarks.ablation.cells import CELLS, Cell, ended, reference
+from benchmarks.ablation.constants import Constant, changed, constants
 from benchmarks.ablation.switches import PATCHES, without
 from benchmarks.ablation.table import changes, table
 from benchmarks.data import VARIABLE, add_data_dir
@@ -42,12 +41,12 @@ def read_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def fitted(make: Callable[[], Callable[[], Ended]], there: AbstractContextManager) -> Results:
+def fitted(cell: Cell, there: AbstractContextManager) -> Results:
     """Fit with a change; a fit that fails is a result."""
     try:
         with there, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            mean, sd, doubts = make()()
+            mean, sd, doubts = ended(cell)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:200]}
     return {"mean": mean.tolist(), "sd": sd.tolist(), "doubts": doubts}
@@ -64,49 +63,34 @@ class Bench:
         parts = arguments.cell or [""]
         self.cells = [cell for cell in CELLS if any(part in cell.name for part in parts)]
         self.at: list[float] = arguments.at or []
-        self.ready: dict[str, Callable[[], Ended]] = {}
 
-    def base(self, cell: Cell) -> Results:
-        """Fit a cell as it is, and say which constants it reads before and in the fit."""
+    def base(self, cell: Cell) -> None:
+        """Fit a cell as it is."""
         own = self.found.setdefault(cell.name, {})
         if "base" not in own:
-            every = constants()
-            with recorded() as before:
-                fit = prepare(cell)
-            with recorded() as later:
-                own["base"] = fitted(lambda: fit, nullcontext())
-            own["before"] = before.labels(every)
-            own["read"] = sorted({*own["before"], *later.labels(every)})
+            own["base"] = fitted(cell, nullcontext())
             own["reference"] = reference(cell.problem)._asdict()
             self.save()
-        return own
 
-    def try_(self, cell: Cell, label: str, there: AbstractContextManager, anew: bool) -> Results:
-        """Fit a cell with a change, ``anew`` from the start if that is read before the fit."""
-        own = self.found[cell.name]
-        if label not in own:
-            if not anew and cell.name not in self.ready:
-                self.ready[cell.name] = prepare(cell)
-            make = (lambda: prepare(cell)) if anew else (lambda: self.ready[cell.name])
-            own[label] = fitted(make, there)
-        return own[label]
+    def try_(self, cell: Cell, label: str, there: AbstractContextManager) -> None:
+        """Fit a cell with a change."""
+        if label not in self.found[cell.name]:
+            self.found[cell.name][label] = fitted(cell, there)
 
     def constant(self, constant: Constant, cells: int, most: int) -> None:
-        """Try a constant's half and double in some cells that read it, or in more if it is idle."""
-        reading = [c for c in self.cells if constant.label in self.found[c.name]["read"]]
+        """Try a constant's half and double in some cells, or in more if it is idle."""
         # other constants begin with other cells, of the quick ones
-        first = sum(map(ord, constant.label)) % max(min(len(reading), QUICK), 1)
-        order, is_idle = reading[first:QUICK] + reading[:first] + reading[QUICK:], True
+        first = sum(map(ord, constant.label)) % max(min(len(self.cells), QUICK), 1)
+        order = self.cells[first:QUICK] + self.cells[:first] + self.cells[QUICK:]
+        is_idle = True
         for tried, cell in enumerate(order[:most]):
             if (tried >= cells and not is_idle) or time.monotonic() > self.stop:
                 break
-            own = self.found[cell.name]
-            anew = constant.label in own["before"]
             for name, value in self.others(constant).items():
                 if value != constant.value:
                     label = f"{constant.label} {name}"
-                    self.try_(cell, label, changed(constant, value), anew)
-                    is_idle &= changes(own, label).is_nothing
+                    self.try_(cell, label, changed(constant, value))
+                    is_idle &= changes(self.found[cell.name], label).is_nothing
         self.save()
 
     def others(self, constant: Constant) -> Results:
@@ -123,7 +107,6 @@ class Bench:
 
 
 def main() -> None:
-    """Run, and print the tables."""
     arguments = read_arguments()
     os.environ[VARIABLE] = str(arguments.data_dir)
     bench, every = Bench(arguments), constants()
@@ -131,10 +114,9 @@ def main() -> None:
     if not arguments.table:
         for cell in bench.cells:
             bench.base(cell)
-            print(f"{cell.name}: {len(bench.found[cell.name]['read'])} constants", flush=True)
         for name in PATCHES if arguments.switches else ():
             for cell in bench.cells:
-                bench.try_(cell, name, without(name), anew=True)
+                bench.try_(cell, name, without(name))
             bench.save()
         for constant in () if arguments.switches else chosen:
             bench.constant(constant, arguments.cells, arguments.most)

@@ -1,7 +1,6 @@
 """Fits that between them read the constants of the engine of rounds."""
 
 import warnings
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -49,30 +48,23 @@ class Ended(NamedTuple):
     doubts: int
 
 
-def prepare(cell: Cell) -> Callable[[], Ended]:
-    """Return what fits the cell, with the same privacy noise each time."""
+def ended(cell: Cell) -> Ended:
+    """Fit the cell, with the same privacy noise each time."""
     problem, here = cell.problem, data_set(cell.problem, SET)
     options: dict[str, Any] = {} if cell.weights is None else {"weights": cell.weights}
     if problem.unit:
         options["unit"] = problem.unit
-    model = problem.model(here.data)
-    with warnings.catch_warnings(), without_c():
+    with deterministic_noise(SET), warnings.catch_warnings(), without_c():
         warnings.simplefilter("ignore")
         terms = {"epsilon": cell.epsilon, "delta": DELTA}
-        prepared = set_up(model, cell.method, None, **terms, **options)
-        compiled = prepared.method.compile("python")
-
-    def fit() -> Ended:
-        with deterministic_noise(SET), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            rng, method = np.random.default_rng(SET), prepared.method
-            states, _ = run_releases(prepared, compiled, rng, range(prepared.plan.total))
-            latents = method.draw(states[-1], problem.draws, rng)
-        draws = transform_draws(prepared.records, latents)
-        x = flat(draws, reported(problem, here.truth), problem.draws)
-        return Ended(x.mean(axis=0), x.std(axis=0), len(method.doubts(states[-1])))
-
-    return fit
+        prepared = set_up(problem.model(here.data), cell.method, None, **terms, **options)
+        rng, method = np.random.default_rng(SET), prepared.method
+        compiled, steps = method.compile("python"), range(prepared.plan.total)
+        states, _ = run_releases(prepared, compiled, rng, steps)
+        latents = method.draw(states[-1], problem.draws, rng)
+    draws = transform_draws(prepared.records, latents)
+    x = flat(draws, reported(problem, here.truth), problem.draws)
+    return Ended(x.mean(axis=0), x.std(axis=0), len(method.doubts(states[-1])))
 
 
 def reference(problem: Problem) -> Fit:
@@ -95,12 +87,10 @@ def _far_outcomes(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": X, "y": rng.normal(truth["mu"] + X @ truth["slope"], truth["s"])}
 
 
-def _far_prior(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        mu, slope, s = pm.Normal("mu"), pm.Normal("slope", shape=2), pm.HalfNormal("s")
-        mean = mu + pm.Data("X", data["X"]) @ slope
-        pm.Normal("y", mean, s, observed=data["y"])
-    return model
+def _far_prior(data: Arrays) -> None:
+    mu, slope, s = pm.Normal("mu"), pm.Normal("slope", shape=2), pm.HalfNormal("s")
+    mean = mu + pm.Data("X", data["X"]) @ slope
+    pm.Normal("y", mean, s, observed=data["y"])
 
 
 def _intercepts(rng: np.random.Generator) -> Truth:
@@ -117,21 +107,17 @@ def _weighted_answers(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": X, "weight": np.where(y > 0, 1.0, WEIGHT), "y": y}
 
 
-def _weighted(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        pm.Data("weight", data["weight"])
-        b = pm.Normal("b", 0, 2, shape=3)
-        pm.Bernoulli("y", logit_p=pm.Data("X", data["X"]) @ b, observed=data["y"])
-    return model
+def _weighted(data: Arrays) -> None:
+    pm.Data("weight", data["weight"])
+    b = pm.Normal("b", 0, 2, shape=3)
+    pm.Bernoulli("y", logit_p=pm.Data("X", data["X"]) @ b, observed=data["y"])
 
 
-def _weighted_regular(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        weight, y = pm.Data("weight", data["weight"]), pm.Data("y", data["y"])
-        b = pm.Normal("b", 0, 2, shape=3)
-        outcome = pm.Bernoulli.dist(logit_p=pm.Data("X", data["X"]) @ b)
-        pm.Potential("weighted", weight * pm.logp(outcome, y))
-    return model
+def _weighted_regular(data: Arrays) -> None:
+    weight, y = pm.Data("weight", data["weight"]), pm.Data("y", data["y"])
+    b = pm.Normal("b", 0, 2, shape=3)
+    outcome = pm.Bernoulli.dist(logit_p=pm.Data("X", data["X"]) @ b)
+    pm.Potential("weighted", weight * pm.logp(outcome, y))
 
 
 FAR_PRIOR = Problem("far-prior", "x", _far, _far_outcomes, _far_prior, ANY)

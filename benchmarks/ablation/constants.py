@@ -1,14 +1,12 @@
-"""Constants of the engine of rounds: all of them, their other values, and who reads them."""
+"""Constants of the engine of rounds: all of them, and their other values."""
 
 import ast
-import dis
 import importlib
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -138,9 +136,6 @@ def _imported(file: str) -> dict[str, str]:
     }
 
 
-# --- other values ---------------------------------------------------------------------------------
-
-
 @contextmanager
 def changed(constant: Constant, value: Any) -> Iterator[None]:
     """Give a constant another value, and compute anew what modules have derived from it."""
@@ -161,76 +156,3 @@ def _assign(stack: ExitStack, file: str, name: str, value: Any) -> None:
             if name in _names(expression):
                 code = compile(ast.Expression(expression), other, "eval")
                 _assign(stack, other, derived, eval(code, vars(_module(other))))
-
-
-# --- who reads them -------------------------------------------------------------------------------
-
-
-class Read(NamedTuple):
-    """What a block of code has read so far."""
-
-    fields: set[tuple[str, str]]  # file and name
-    lines: set[tuple[CodeType, int]]
-
-    def labels(self, every: Sequence[Constant]) -> list[str]:
-        """Return the constants that were read, or stand in a line that was executed."""
-        found = {each for code in {code for code, _ in self.lines} for each in self._of(code)}
-        found |= self.fields | {source for each in found for source in _sources(*each)}
-        return [constant.label for constant in every if constant[:2] in found]
-
-    def _of(self, code: CodeType) -> Iterator[tuple[str, str]]:
-        file = str(Path(code.co_filename).relative_to(ROOT))
-        for instruction in dis.get_instructions(code):
-            name, line = instruction.argval, instruction.line_number
-            if isinstance(name, str) and name.isupper() and (code, line) in self.lines:
-                yield _imported(file).get(name, file), name
-
-
-@cache
-def _sources(file: str, name: str) -> frozenset[tuple[str, str]]:
-    """Return all that a constant is derived from."""
-    found: set[tuple[str, str]] = set()
-    if file in _files() and name in _assigned(file):
-        for other in filter(str.isupper, _names(_assigned(file)[name])):
-            source = (_imported(file).get(other, file), other)
-            found |= {source, *_sources(*source)}
-    return frozenset(found)
-
-
-@contextmanager
-def recorded() -> Iterator[Read]:
-    """Record which constants a block reads."""
-    read = Read(set(), set())
-    with ExitStack() as stack:
-        for name, value in Constants._field_defaults.items():
-            stack.enter_context(patch.object(Constants, name, _noting(read, name, value)))
-        stack.enter_context(_lines(read))
-        yield read
-
-
-def _noting(read: Read, name: str, value: Any) -> property:
-    def get(_: Any) -> Any:
-        read.fields.add((TABLE, name))
-        return value
-
-    return property(get)
-
-
-@contextmanager
-def _lines(read: Read) -> Iterator[None]:
-    events, files = sys.monitoring, {str(ROOT / file) for file in _files()}
-
-    def note(code: CodeType, line: int) -> Any:
-        if code.co_filename in files:
-            read.lines.add((code, line))
-        return events.DISABLE
-
-    events.use_tool_id(events.COVERAGE_ID, "constants")
-    events.register_callback(events.COVERAGE_ID, events.events.LINE, note)
-    events.set_events(events.COVERAGE_ID, events.events.LINE)
-    events.restart_events()
-    try:
-        yield
-    finally:
-        events.set_events(events.COVERAGE_ID, 0)
-        events.free_tool_id(events.COVERAGE_ID)

@@ -33,8 +33,6 @@ from benchmarks.papers.paper_accounting import advanced_composition
 from benchmarks.papers.picture import COLOURS, line, log_epsilon, panels
 from benchmarks.papers.tasks import Task, abalone, accuracy, logistic
 
-# --- the picture of DP-ADVI's figure 1: by the paper's accounting above, by today's below --------
-
 # from light to dark, so that the order of clip norms and sample rates is seen
 SHADES = ("#E3B7CF", "#CC79A7", "#9B4C7B", "#5A2346")
 ACCOUNTING = {"paper": "the paper's accounting", "today": "today's accounting"}
@@ -88,8 +86,6 @@ def _defaults(ax: Axes, table: pd.DataFrame) -> None:
         style = {"color": COLOURS[method], "ls": "--", "marker": "s"}
         line(ax, points, "epsilon", "accuracy", f"{method}, defaults", **style)
 
-
-# --- dP-ADVI, figure 1 ---------------------------------------------------------------------------
 
 DELTA = 1e-3
 # the authors' code: releases, windowed Adagrad, its rate with noise and without
@@ -181,9 +177,7 @@ def _today(noise: float, rate: float, delta: float) -> float:
     return pymc_dp.epsilon(noise_multiplier=noise, sample_rate=rate, n=RELEASES, delta=delta)
 
 
-@cache
-def _task(folder) -> Task:
-    return abalone(folder)
+_task = cache(abalone)
 
 
 def _fit(task: Task, seed: int, **settings) -> xr.DataTree:
@@ -212,7 +206,6 @@ EXPERIMENT = Experiment("dp_advi", cells, measure, summary, draw)
 
 
 def main() -> None:
-    """Measure, print the table and draw the picture."""
     run(EXPERIMENT, options("abalone", __doc__, seeds=10).parse_args())
 
 

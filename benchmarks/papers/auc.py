@@ -31,8 +31,6 @@ from benchmarks.papers.peers import NORM, fit_peers, objective_perturbation
 from benchmarks.papers.picture import COLOURS, line, log_epsilon, panels
 from benchmarks.papers.tasks import Task, abalone, accuracy, auc, correlated, logistic, mode, sparse
 
-# --- the picture of VIPS's figure 5: a panel a task ----------------------------------------------
-
 TITLES = {
     "correlated": "correlated features, N=3341, d=9",
     "sparse": "rare binary features, N=10000, d=101",
@@ -69,8 +67,6 @@ def draw(rows: pd.DataFrame) -> Figure:
     axes[0].legend(fontsize=8, loc="lower right")
     return figure
 
-
-# --- vIPS, figure 5 ------------------------------------------------------------------------------
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 DELTA = 1e-5
@@ -164,7 +160,6 @@ EXPERIMENT = Experiment("auc", cells, measure, summary, lambda table: draw(summa
 
 
 def main() -> None:
-    """Measure, print the table and draw the picture."""
     run(EXPERIMENT, options("auc", __doc__, seeds=5).parse_args())
 
 

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -75,7 +75,6 @@ class Cell(NamedTuple):
 
 
 def main() -> None:
-    """Measure, print and draw."""
     parser = options("belief_net", __doc__, seeds=1)
     parser.add_argument(
         "--batches", type=int, nargs="+", default=[800, 3200], help="expected images, one pass each"
@@ -153,22 +152,10 @@ def network() -> pm.Model:
 
 
 def fitted(data: Images, cell: Cell) -> xr.DataTree:
-    return quiet_fit(
-        model=network(),
-        method="vips",
-        data={"y": data.train},
-        delta=DELTA,
-        draws=1,
-        random_seed=cell.seed,
-        **cell.schedule._asdict(),
-        **_privacy(cell.noise),
-    )
-
-
-def _privacy(noise: float) -> dict[str, Any]:
-    if noise:
-        return {"noise_multiplier": noise}
-    return {"epsilon": math.inf, "clip_norm": math.inf}
+    without_noise = {"epsilon": math.inf, "clip_norm": math.inf}
+    terms = {"noise_multiplier": cell.noise} if cell.noise else without_noise
+    terms |= {"delta": DELTA, "draws": 1, "random_seed": cell.seed, **cell.schedule._asdict()}
+    return quiet_fit(model=network(), method="vips", data={"y": data.train}, **terms)
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:

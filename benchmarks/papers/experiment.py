@@ -22,8 +22,6 @@ from threadpoolctl import threadpool_limits
 import pymc_dp
 from benchmarks.data import add_data_dir
 
-# --- fits of experiments, which say nothing: no progress, and no warning that a budget is large --
-
 
 @contextmanager
 def quiet() -> Iterator[None]:
@@ -39,16 +37,11 @@ def quiet_fit(**settings) -> xr.DataTree:
     return pymc_dp.fit(progressbar=False, **settings)
 
 
-# --- fits without noise that clip as those with noise do: they show the bias of clipping alone ---
-
-
 def default_clip_norm(model: pm.Model, **settings: Any) -> float:
     """Return the clip norm that a fit with noise takes by default; it depends on no budget."""
     planned = pymc_dp.plan(model=model, epsilon=1.0, delta=1e-5, **settings)
     return planned.plan.releases[-1].clip_norm  # a sketch may come first
 
-
-# --- what every experiment shares: its options, a table that grows cell by cell, its page's number
 
 OUTPUT = Path("benchmarks/results/papers")
 # how tables and pictures name a fit without noise

@@ -60,10 +60,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     **{label: {"method": "dp_sep", "clip_norm": c} for label, c in CLIPPED.items()},
     "dp_sep": {"method": "dp_sep", "form": "damped"},
     "dp_sep, replace-one": {
-        "method": "dp_sep",
-        "form": "damped",
-        "neighbours": "replace_one",
-        "num_records": RECORDS,
+        **{"method": "dp_sep", "form": "damped"},
+        **{"neighbours": "replace_one", "num_records": RECORDS},
     },
     "vips": {"method": "vips", "form": "absolute"},
 }
@@ -175,14 +173,12 @@ def draw_clusters(table: pd.DataFrame, case: Case) -> Figure:
     for ax, (_, row) in zip(axes[1:], table.iterrows(), strict=True):
         fit = match(_posterior(row), case.reference)
         label = responsibilities(case.X, fit.means).argmax(axis=1)
-        _panel(ax, case.X, label, fit, _title(row["method"], row["epsilon"]))
+        has_noise = np.isfinite(row["epsilon"])
+        title = f"{row['method']}, epsilon {row['epsilon']:g}" if has_noise else row["method"]
+        _panel(ax, case.X, label, fit, title)
     low, high = case.X[:, :2].min(axis=0) - MARGIN, case.X[:, :2].max(axis=0) + MARGIN
     axes[0].set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     return figure
-
-
-def _title(method: str, epsilon: float) -> str:
-    return f"{method}, epsilon {epsilon:g}" if np.isfinite(epsilon) else method
 
 
 def _posterior(row: pd.Series) -> Posterior:
@@ -194,14 +190,8 @@ def _posterior(row: pd.Series) -> Posterior:
 
 def _panel(ax: Axes, X: np.ndarray, label: np.ndarray, fit: Posterior, title: str) -> None:
     shown = slice(None, None, SHOWN)
-    style = {
-        "c": CLUSTERS[label[shown]],
-        "s": 4,
-        "alpha": 0.6,
-        "linewidths": 0,
-        "antialiased": False,
-    }
-    ax.scatter(*X[shown, :2].T, **style)
+    style = {"s": 4, "alpha": 0.6, "linewidths": 0, "antialiased": False}
+    ax.scatter(*X[shown, :2].T, c=CLUSTERS[label[shown]], **style)
     for mean, covariance in zip(fit.means[:, :2], fit.covariances[:, :2, :2], strict=True):
         ax.plot(*_ring(mean, covariance), color="black", lw=1.2)
     ax.set_title(title, fontsize=8)
@@ -216,8 +206,6 @@ def _ring(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     circle = radius * np.stack([np.cos(angle), np.sin(angle)])
     return mean[:, None] + np.linalg.cholesky(covariance) @ circle
 
-
-# --- the mixture of the DP-SEP paper, its Table 1 and Figure 1 -----------------------------------
 
 EPSILONS = (1.0, 5.0, 50.0)
 
@@ -290,7 +278,6 @@ def listed(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Measure table 1, then draw figure 1."""
     parser = options("mixture", __doc__, seeds=5)
     parser.add_argument("--data-sets", type=int, default=5, help="generated data sets, a fit each")
     arguments = parser.parse_args()

@@ -86,8 +86,6 @@ def score(posterior: xr.Dataset, rows: Split) -> Score:
     return Score(float(np.sqrt(np.mean(error**2)) * rows.unit), float(log_likelihood))
 
 
-# --- bayesian networks on public tables: the DP-SEP paper's Tables 3 and 4 -----------------------
-
 # Vinaroz and Park, Tables 3 and 4: the noise of their DP-SEP was never applied, as published
 PUBLISHED = {
     "Kin8nm": {"SEP": (0.089, 0.999), "clipped SEP": (0.078, 1.121), "DP-SEP": (0.078, 1.125)},
@@ -223,7 +221,6 @@ def _panel(ax: Axes, table: pd.DataFrame) -> None:
 
 
 def main() -> None:
-    """Measure and draw the tables that are asked for."""
     parser = options("networks", __doc__, seeds=1)
     parser.add_argument("--units", type=int, help="of the hidden layer; as in the paper by default")
     default, methods = ["Kin8nm", "Power", "Wine"], list(FITS)

@@ -21,11 +21,7 @@ DELTA = 1e-4
 STRONG, MOMENTS, TODAY = "strong", "moments", "today"
 # of noise multipliers, between which the one of an epsilon is looked for
 RANGE = 0.5, 1e3
-LABELS = {
-    STRONG: "strong composition",
-    MOMENTS: "moments accountant",
-    TODAY: "today's accountant",
-}
+LABELS = {STRONG: "strong composition", MOMENTS: "moments accountant", TODAY: "today's accountant"}
 
 
 class Schedule(NamedTuple):
@@ -74,9 +70,6 @@ def moments(noise: float, schedule: Schedule) -> float:
     if noise == 0:
         return math.inf
     return moments_accountant(sigma=noise, delta=DELTA, **schedule._asdict())
-
-
-# --- the papers' own accountants, for reproducing their tables and for nothing else --------------
 
 
 def advanced_composition(

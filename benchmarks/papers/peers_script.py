@@ -25,7 +25,6 @@ def predictions(X, y, X_held_out, estimator, **options):
 
 
 def main(given, found):
-    """Fit once for each setting in ``given``, and save the predictions in ``found``."""
     with np.load(given) as arrays:
         data = [arrays[name] for name in ("X", "y", "X_held_out")]
         settings = json.loads(str(arrays["settings"]))

@@ -31,10 +31,7 @@ SIZE = (5.0, 3.6)
 
 
 def panels(
-    count: int,
-    columns: int | None = None,
-    size: tuple[float, float] = SIZE,
-    shared: bool = False,
+    count: int, columns: int | None = None, size: tuple[float, float] = SIZE, shared: bool = False
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure of panels, in one row or in rows of so many columns."""
     columns = columns or count

@@ -34,6 +34,7 @@ Draws = Mapping[str, np.ndarray]
 Scores = dict[str, float]
 # public: standardised columns lie within three standard deviations; the rest is shortened to that
 BOUNDS = (-3.0, 3.0)
+NAIVE_BAYES = {"estimator": "GaussianNB", "bounds": BOUNDS}
 
 
 class Peer(NamedTuple):
@@ -60,10 +61,6 @@ def linear(task: Task) -> pm.Model:
         b = pm.Normal("b", 0, 1, shape=task.X.shape[1])
         pm.Normal("y", pm.math.dot(task.X, b), tau=precision, observed=task.y)
     return model
-
-
-def score_logistic(task: Task, draws: Draws) -> Scores:
-    return of_log_odds(task, draws["b"] @ task.X_held_out.T)
 
 
 def of_log_odds(task: Task, log_odds: np.ndarray) -> Scores:
@@ -93,10 +90,6 @@ def of_probability(task: Task, probability: np.ndarray) -> Scores:
     return of_log_odds(task, (np.log(probability) - np.log1p(-probability))[None])
 
 
-def naive_bayes(epsilon: float) -> dict[str, Any]:
-    return {"estimator": "GaussianNB", "epsilon": epsilon, "bounds": BOUNDS}
-
-
 def least_squares(epsilon: float) -> dict[str, Any]:
     """Without an intercept: with one, bounds move by a noisy offset and are no bounds any more."""
     fixed = {"estimator": "LinearRegression", "bounds_X": BOUNDS, "bounds_y": BOUNDS}
@@ -107,10 +100,10 @@ PROBLEMS = {
     "logistic": Problem(
         abalone,
         logistic,
-        score_logistic,
+        lambda task, draws: of_log_odds(task, draws["b"] @ task.X_held_out.T),
         {
             "LogisticRegression": Peer(partial(objective_perturbation, 1.0), NORM),
-            "GaussianNB": Peer(naive_bayes),
+            "GaussianNB": Peer(lambda epsilon: {**NAIVE_BAYES, "epsilon": epsilon}),
         },
         of_probability,
     ),
@@ -119,8 +112,6 @@ PROBLEMS = {
     ),
 }
 
-
-# --- the picture of same data, same epsilon: a panel a score, a column of points an epsilon ------
 
 PANELS = (
     ("logistic", "auc", "classification: AUC"),
@@ -167,8 +158,6 @@ def _style(method: str) -> dict[str, str]:
     filling = {"mfc": "white"} if method == "dp_ops" else {}  # no guarantee is proved
     return {"color": COLOURS[method], "marker": "o"} | filling
 
-
-# --- same data, same epsilon ---------------------------------------------------------------------
 
 EPSILONS = (0.5, 1.0, 4.0)
 DELTA = 1e-5
@@ -253,7 +242,6 @@ EXPERIMENT = Experiment("same_data", cells, measure, summary, lambda table: draw
 
 
 def main() -> None:
-    """Measure, print the table and draw the picture."""
     run(EXPERIMENT, options("same_data", __doc__, seeds=3).parse_args())
 
 

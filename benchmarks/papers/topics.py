@@ -151,8 +151,6 @@ def means(idata: xr.DataTree) -> np.ndarray:
     return (concentration / concentration.sum(axis=1, keepdims=True))[heaviest]
 
 
-# --- figures 2 and 3 and table 1 of the paper on VIPS: private topics of documents ---------------
-
 # the paper's noise multipliers, and the epsilons of what stands beside it
 NOISES = (1.0, 1.1, 1.24, 1.5, 2.0)
 EPSILONS = (1.0, PAPERS_EPSILON, 5.0, math.inf)
@@ -171,7 +169,6 @@ class Cell(NamedTuple):
 
 
 def main() -> None:
-    """Measure, print and draw."""
     parser = options("topics", __doc__, seeds=3)
     known = [*FILES, GENERATED]
     parser.add_argument("corpora", nargs="*", default=["kos"], help=f"any of {', '.join(known)}")

@@ -81,7 +81,6 @@ def show(tasks: list[Task], place: Place, futures: Futures, each: bool) -> Itera
 
 
 def main() -> None:
-    """Run the cells, print the table and draw a picture."""
     arguments = read_arguments()
     os.environ[VARIABLE] = str(arguments.data_dir)
     place = Place(OUTPUT, arguments.version or code_version())

@@ -18,11 +18,9 @@ def _counts(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"y": rng.poisson(truth["rate"], RECORDS)}
 
 
-def _poisson(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        rate = pm.Gamma("rate", 2, 1 / 50.0)
-        pm.Poisson("y", rate, observed=data["y"])
-    return model
+def _poisson(data: Arrays) -> None:
+    rate = pm.Gamma("rate", 2, 1 / 50.0)
+    pm.Poisson("y", rate, observed=data["y"])
 
 
 def _group_rates(rng: np.random.Generator) -> Truth:
@@ -35,12 +33,10 @@ def _events(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"group": group, "exposure": exposure, "y": y}
 
 
-def _rates_of_groups(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        rate = pm.Gamma("rate", 2, 1, shape=GROUPS)
-        mean = rate[pm.Data("group", data["group"])] * pm.Data("exposure", data["exposure"])
-        pm.Poisson("y", mean, observed=data["y"])
-    return model
+def _rates_of_groups(data: Arrays) -> None:
+    rate = pm.Gamma("rate", 2, 1, shape=GROUPS)
+    mean = rate[pm.Data("group", data["group"])] * pm.Data("exposure", data["exposure"])
+    pm.Poisson("y", mean, observed=data["y"])
 
 
 def _precision(rng: np.random.Generator) -> Truth:
@@ -56,17 +52,13 @@ def _measurements(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"y": rng.normal(MEAN, sd, RECORDS)}
 
 
-def _known_mean_and_precision(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        pm.Normal("y", MEAN, tau=pm.Gamma("tau", 2, 1), observed=data["y"])
-    return model
+def _known_mean_and_precision(data: Arrays) -> None:
+    pm.Normal("y", MEAN, tau=pm.Gamma("tau", 2, 1), observed=data["y"])
 
 
-def _known_mean_and_variance(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        v = pm.InverseGamma("v", 3, 2)
-        pm.Normal("y", MEAN, pm.math.sqrt(v), observed=data["y"])
-    return model
+def _known_mean_and_variance(data: Arrays) -> None:
+    v = pm.InverseGamma("v", 3, 2)
+    pm.Normal("y", MEAN, pm.math.sqrt(v), observed=data["y"])
 
 
 def _share(rng: np.random.Generator) -> Truth:
@@ -77,10 +69,8 @@ def _successes(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"y": rng.binomial(TRIALS, truth["p"], RECORDS)}
 
 
-def _binomial(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        pm.Binomial("y", TRIALS, pm.Beta("p", 2, 5), observed=data["y"])
-    return model
+def _binomial(data: Arrays) -> None:
+    pm.Binomial("y", TRIALS, pm.Beta("p", 2, 5), observed=data["y"])
 
 
 PROBLEMS = (

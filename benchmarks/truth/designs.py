@@ -18,12 +18,10 @@ DESIGN_SEED = 11
 AGE = np.array([-2.0, 0.04, 0.5, -0.5])
 
 
-def logistic(prior_sd: float, data: Arrays) -> pm.Model:
+def logistic(prior_sd: float, data: Arrays) -> None:
     """Logistic regression on all columns of X, the intercept's among them."""
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, prior_sd, shape=data["X"].shape[1])
-        pm.Bernoulli("y", logit_p=pm.Data("X", data["X"]) @ b, observed=data["y"])
-    return model
+    b = pm.Normal("b", 0, prior_sd, shape=data["X"].shape[1])
+    pm.Bernoulli("y", logit_p=pm.Data("X", data["X"]) @ b, observed=data["y"])
 
 
 def answers(X: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> Arrays:
@@ -49,11 +47,9 @@ def _plain_outcomes(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": X, "y": rng.normal(X @ truth["b"], 1.0)}
 
 
-def _known_noise(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 1, shape=4)
-        pm.Normal("y", pm.Data("X", data["X"]) @ b, 1, observed=data["y"])
-    return model
+def _known_noise(data: Arrays) -> None:
+    b = pm.Normal("b", 0, 1, shape=4)
+    pm.Normal("y", pm.Data("X", data["X"]) @ b, 1, observed=data["y"])
 
 
 def _correlated(condition: float, truth: Truth, rng: np.random.Generator) -> Arrays:
@@ -96,11 +92,7 @@ def _age_answers(truth: Truth, rng: np.random.Generator) -> Arrays:
 
 
 def _income_truth(rng: np.random.Generator) -> Truth:
-    return {
-        "a": rng.normal(0, 1e5),
-        "b": rng.normal(0, 5e4, 3),
-        "s": 1e5 * abs(rng.normal()),
-    }
+    return {"a": rng.normal(0, 1e5), "b": rng.normal(0, 5e4, 3), "s": 1e5 * abs(rng.normal())}
 
 
 def _incomes(truth: Truth, rng: np.random.Generator) -> Arrays:
@@ -108,12 +100,10 @@ def _incomes(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": X, "y": rng.normal(truth["a"] + X @ truth["b"], truth["s"])}
 
 
-def _income(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        a, b = pm.Normal("a", 0, 1e5), pm.Normal("b", 0, 5e4, shape=3)
-        s = pm.HalfNormal("s", 1e5)
-        pm.Normal("y", a + pm.Data("X", data["X"]) @ b, s, observed=data["y"])
-    return model
+def _income(data: Arrays) -> None:
+    a, b = pm.Normal("a", 0, 1e5), pm.Normal("b", 0, 5e4, shape=3)
+    s = pm.HalfNormal("s", 1e5)
+    pm.Normal("y", a + pm.Data("X", data["X"]) @ b, s, observed=data["y"])
 
 
 _plain, _unit, _wide = partial(standard, 4), partial(logistic, 1.0), partial(logistic, 2.0)

@@ -40,10 +40,8 @@ def _counts(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": X, "y": rng.poisson(np.exp(X @ truth["b"]))}
 
 
-def _poisson(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        pm.Poisson("y", pm.math.exp(_eta(data)), observed=data["y"])
-    return model
+def _poisson(data: Arrays) -> None:
+    pm.Poisson("y", pm.math.exp(_eta(data)), observed=data["y"])
 
 
 def _dispersed(rng: np.random.Generator) -> Truth:
@@ -57,12 +55,10 @@ def _dispersed_counts(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": X, "exposure": exposure, "y": y}
 
 
-def _negative_binomial(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        alpha = pm.Gamma("alpha", 3, 1)
-        mean = pm.math.exp(_eta(data) + pm.math.log(pm.Data("exposure", data["exposure"])))
-        pm.NegativeBinomial("y", mu=mean, alpha=alpha, observed=data["y"])
-    return model
+def _negative_binomial(data: Arrays) -> None:
+    alpha = pm.Gamma("alpha", 3, 1)
+    mean = pm.math.exp(_eta(data) + pm.math.log(pm.Data("exposure", data["exposure"])))
+    pm.NegativeBinomial("y", mu=mean, alpha=alpha, observed=data["y"])
 
 
 def _heavy(rng: np.random.Generator) -> Truth:
@@ -74,11 +70,9 @@ def _heavy_outcomes(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": X, "y": X @ truth["b"] + truth["s"] * rng.standard_t(truth["nu"], RECORDS)}
 
 
-def _student_t(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        s, nu = pm.HalfNormal("s"), pm.Gamma("nu", 4, 0.5)
-        pm.StudentT("y", nu=nu, mu=_eta(data), sigma=s, observed=data["y"])
-    return model
+def _student_t(data: Arrays) -> None:
+    s, nu = pm.HalfNormal("s"), pm.Gamma("nu", 4, 0.5)
+    pm.StudentT("y", nu=nu, mu=_eta(data), sigma=s, observed=data["y"])
 
 
 def _lifetimes(rng: np.random.Generator) -> Truth:
@@ -91,12 +85,10 @@ def _durations(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": X, "y": np.minimum(full, END)}
 
 
-def _weibull(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        shape = pm.Gamma("shape", 10, 5)
-        duration = pm.Weibull.dist(shape, pm.math.exp(_eta(data)))
-        pm.Censored("y", duration, lower=None, upper=END, observed=data["y"])
-    return model
+def _weibull(data: Arrays) -> None:
+    shape = pm.Gamma("shape", 10, 5)
+    duration = pm.Weibull.dist(shape, pm.math.exp(_eta(data)))
+    pm.Censored("y", duration, lower=None, upper=END, observed=data["y"])
 
 
 def _durations_and_ends(truth: Truth, rng: np.random.Generator) -> Arrays:
@@ -104,16 +96,14 @@ def _durations_and_ends(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": found["X"], "time": found["y"], "ended": (found["y"] < END).astype(float)}
 
 
-def _weibull_potential(data: Arrays) -> pm.Model:
+def _weibull_potential(data: Arrays) -> None:
     """Write the likelihood of censored durations by hand, as many models do."""
-    with pm.Model() as model:
-        shape, eta = pm.Gamma("shape", 10, 5), _eta(data)
-        log_time = pm.math.log(pm.Data("time", data["time"]))
-        log_ratio = log_time - eta
-        log_hazard = pm.math.log(shape) + shape * log_ratio - log_time
-        ended = pm.Data("ended", data["ended"])
-        pm.Potential("survival", ended * log_hazard - pm.math.exp(shape * log_ratio))
-    return model
+    shape, eta = pm.Gamma("shape", 10, 5), _eta(data)
+    log_time = pm.math.log(pm.Data("time", data["time"]))
+    log_ratio = log_time - eta
+    log_hazard = pm.math.log(shape) + shape * log_ratio - log_time
+    ended = pm.Data("ended", data["ended"])
+    pm.Potential("survival", ended * log_hazard - pm.math.exp(shape * log_ratio))
 
 
 def _ratings(rng: np.random.Generator) -> Truth:
@@ -126,12 +116,10 @@ def _rated(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": X, "y": (above[:, None] > truth["cut"]).sum(axis=1)}
 
 
-def _ordinal(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        ordered = pm.distributions.transforms.ordered
-        cut = pm.Normal("cut", STEPS, 0.3, shape=4, transform=ordered, initval=STEPS)
-        pm.OrderedLogistic("y", _eta(data), cut, compute_p=False, observed=data["y"])
-    return model
+def _ordinal(data: Arrays) -> None:
+    ordered = pm.distributions.transforms.ordered
+    cut = pm.Normal("cut", STEPS, 0.3, shape=4, transform=ordered, initval=STEPS)
+    pm.OrderedLogistic("y", _eta(data), cut, compute_p=False, observed=data["y"])
 
 
 def _rate(percent: int, rng: np.random.Generator) -> Truth:
@@ -142,11 +130,9 @@ def _events(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"y": rng.binomial(1, truth["p"], MANY)}
 
 
-def _bernoulli(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        p = pm.Beta("p", 1, 1)
-        pm.Bernoulli("y", p, observed=data["y"])
-    return model
+def _bernoulli(data: Arrays) -> None:
+    p = pm.Beta("p", 1, 1)
+    pm.Bernoulli("y", p, observed=data["y"])
 
 
 def _rare_outcome(rng: np.random.Generator) -> Truth:
@@ -166,10 +152,8 @@ def _successes(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": X, "y": rng.binomial(10, expit(X @ truth["b"]))}
 
 
-def _of_ten(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        pm.Binomial("y", n=10, logit_p=_eta(data), observed=data["y"])
-    return model
+def _of_ten(data: Arrays) -> None:
+    pm.Binomial("y", n=10, logit_p=_eta(data), observed=data["y"])
 
 
 COUNTS = ("dp_advi", "dp_sep")

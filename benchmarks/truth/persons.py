@@ -54,28 +54,24 @@ def _outcome(poisson: bool, psi) -> pm.Distribution:
     return pm.Poisson.dist(pt.exp(psi)) if poisson else pm.Bernoulli.dist(logit_p=psi)
 
 
-def mixed(poisson: bool, data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        slope, mean, log_sd = _population()
-        own = pm.Normal("own", mean, pt.exp(log_sd), shape=len(data["X_of_person"]))
-        psi = pm.Data("X", data["X"]) @ slope + own[pm.Data("person", data["person"])]
-        if poisson:
-            pm.Poisson("y", pt.exp(psi), observed=data["y"])
-        else:
-            pm.Bernoulli("y", logit_p=psi, observed=data["y"])
-    return model
+def mixed(poisson: bool, data: Arrays) -> None:
+    slope, mean, log_sd = _population()
+    own = pm.Normal("own", mean, pt.exp(log_sd), shape=len(data["X_of_person"]))
+    psi = pm.Data("X", data["X"]) @ slope + own[pm.Data("person", data["person"])]
+    if poisson:
+        pm.Poisson("y", pt.exp(psi), observed=data["y"])
+    else:
+        pm.Bernoulli("y", logit_p=psi, observed=data["y"])
 
 
-def mixed_regular(poisson: bool, data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        slope, mean, log_sd = _population()
-        X, y = (
-            pm.Data("X_of_person", data["X_of_person"]),
-            pm.Data("y_of_person", data["y_of_person"]),
-        )
-        fixed = (X * slope).sum(axis=-1)
-        _integrate(lambda t: _outcome(poisson, fixed + mean + pt.exp(log_sd) * t), y)
-    return model
+def mixed_regular(poisson: bool, data: Arrays) -> None:
+    slope, mean, log_sd = _population()
+    X, y = (
+        pm.Data("X_of_person", data["X_of_person"]),
+        pm.Data("y_of_person", data["y_of_person"]),
+    )
+    fixed = (X * slope).sum(axis=-1)
+    _integrate(lambda t: _outcome(poisson, fixed + mean + pt.exp(log_sd) * t), y)
 
 
 def _items(rng: np.random.Generator) -> Truth:
@@ -87,20 +83,16 @@ def _answers(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"y": rng.binomial(1, expit(truth["sharp"] * ability + truth["easy"]))}
 
 
-def _item_response(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        easy, sharp = pm.Normal("easy", shape=ITEMS), pm.LogNormal("sharp", 0, 0.3, shape=ITEMS)
-        ability = pm.Normal("ability", shape=EXAMINEES)
-        pm.Bernoulli("y", logit_p=ability[:, None] * sharp + easy, observed=data["y"])
-    return model
+def _item_response(data: Arrays) -> None:
+    easy, sharp = pm.Normal("easy", shape=ITEMS), pm.LogNormal("sharp", 0, 0.3, shape=ITEMS)
+    ability = pm.Normal("ability", shape=EXAMINEES)
+    pm.Bernoulli("y", logit_p=ability[:, None] * sharp + easy, observed=data["y"])
 
 
-def _item_response_regular(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        easy, sharp = pm.Normal("easy", shape=ITEMS), pm.LogNormal("sharp", 0, 0.3, shape=ITEMS)
-        y = pm.Data("y", data["y"])
-        _integrate(lambda t: pm.Bernoulli.dist(logit_p=t * sharp + easy), y)
-    return model
+def _item_response_regular(data: Arrays) -> None:
+    easy, sharp = pm.Normal("easy", shape=ITEMS), pm.LogNormal("sharp", 0, 0.3, shape=ITEMS)
+    y = pm.Data("y", data["y"])
+    _integrate(lambda t: pm.Bernoulli.dist(logit_p=t * sharp + easy), y)
 
 
 def _questions(rng: np.random.Generator) -> Truth:
@@ -122,22 +114,18 @@ def _spread_of_questions() -> pt.TensorVariable:
     return pm.Normal("easy", 0, pm.HalfNormal("spread"), shape=QUESTIONS)
 
 
-def _crossed(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        easy, ability = _spread_of_questions(), pm.Normal("ability", shape=PUPILS)
-        psi = ability[pm.Data("pupil", data["pupil"])] + easy[pm.Data("question", data["question"])]
-        pm.Bernoulli("y", logit_p=psi, observed=data["y"])
-    return model
+def _crossed(data: Arrays) -> None:
+    easy, ability = _spread_of_questions(), pm.Normal("ability", shape=PUPILS)
+    psi = ability[pm.Data("pupil", data["pupil"])] + easy[pm.Data("question", data["question"])]
+    pm.Bernoulli("y", logit_p=psi, observed=data["y"])
 
 
-def _crossed_regular(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        easy, y = (
-            _spread_of_questions()[pm.Data("questions", data["questions"])],
-            pm.Data("answers", data["answers"]),
-        )
-        _integrate(lambda t: pm.Bernoulli.dist(logit_p=t + easy), y)
-    return model
+def _crossed_regular(data: Arrays) -> None:
+    easy, y = (
+        _spread_of_questions()[pm.Data("questions", data["questions"])],
+        pm.Data("answers", data["answers"]),
+    )
+    _integrate(lambda t: pm.Bernoulli.dist(logit_p=t + easy), y)
 
 
 PROBLEMS = (

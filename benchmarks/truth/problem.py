@@ -25,7 +25,7 @@ class Problem(NamedTuple):
     truth: Callable[[np.random.Generator], Truth]
     # by the names of pm.Data and of observed variables
     data: Callable[[Truth, np.random.Generator], Arrays]
-    model: Callable[[Arrays], pm.Model]
+    describe: Callable[[Arrays], None]  # adds the variables to the model of the context
     methods: tuple[str, ...] = ANY  # those that have updates for the model
     # variables that are compared with their truth; all of the truth if empty
     reported: tuple[str, ...] = ()
@@ -33,11 +33,23 @@ class Problem(NamedTuple):
     spread: str = ""
     backend: str = "jax"  # what compiles the reference; Python where JAX does not know an operation
     # the same posterior for the reference, in coordinates in which it is nearer to normal
-    regular: Callable[[Arrays], pm.Model] | None = None
+    regular: Callable[[Arrays], None] | None = None
     unit: str = ""  # the array that says which person a record belongs to, if not one a record
     draws: int = 1000  # that sum up a private posterior
     # data are a table's own, and the posterior without privacy stands in for the truth
     real: bool = False
+
+    def model(self, data: Arrays) -> pm.Model:
+        """Build the model on data."""
+        with pm.Model() as model:
+            self.describe(data)
+        return model
+
+    def regular_model(self, data: Arrays) -> pm.Model:
+        """Build the model of the reference."""
+        with pm.Model() as model:
+            (self.regular or self.describe)(data)
+        return model
 
 
 class DataSet(NamedTuple):

@@ -103,40 +103,25 @@ def prior_sds(X: np.ndarray, outcome_sd: float) -> np.ndarray:
     return 10.0 ** np.ceil(np.log10(outcome_sd / spread))
 
 
-def _centre(y: np.ndarray) -> float:
-    """Return where the intercept's prior is: the outcome's mean to one digit."""
-    return float(f"{y.mean():.0e}")
-
-
-def _linear(sds: np.ndarray, centre: float, scale: float, data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        b = pm.Normal("b", np.append(centre, np.zeros(len(sds) - 1)), sds)
-        s = pm.HalfNormal("s", scale)
-        pm.Normal("y", pm.Data("X", data["X"]) @ b, s, observed=data["y"])
-    return model
-
-
-def _heavy(sds: np.ndarray, centre: float, scale: float, data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        b = pm.Normal("b", np.append(centre, np.zeros(len(sds) - 1)), sds)
-        s = pm.HalfNormal("s", scale)
-        mean = pm.Data("X", data["X"]) @ b
+def _linear(
+    sds: np.ndarray, centre: float, scale: float, data: Arrays, heavy: bool = False
+) -> None:
+    b = pm.Normal("b", np.append(centre, np.zeros(len(sds) - 1)), sds)
+    mean, s = pm.Data("X", data["X"]) @ b, pm.HalfNormal("s", scale)
+    if heavy:
         pm.StudentT("y", nu=FREEDOM, mu=mean, sigma=s, observed=data["y"])
-    return model
+    else:
+        pm.Normal("y", mean, s, observed=data["y"])
 
 
-def _logistic(sds: np.ndarray, data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, sds)
-        pm.Bernoulli("y", logit_p=pm.Data("X", data["X"]) @ b, observed=data["y"])
-    return model
+def _logistic(sds: np.ndarray, data: Arrays) -> None:
+    b = pm.Normal("b", 0, sds)
+    pm.Bernoulli("y", logit_p=pm.Data("X", data["X"]) @ b, observed=data["y"])
 
 
-def _counts(sds: np.ndarray, data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, sds)
-        pm.Poisson("y", pm.math.exp(pm.Data("X", data["X"]) @ b), observed=data["y"])
-    return model
+def _counts(sds: np.ndarray, data: Arrays) -> None:
+    b = pm.Normal("b", 0, sds)
+    pm.Poisson("y", pm.math.exp(pm.Data("X", data["X"]) @ b), observed=data["y"])
 
 
 # --- problems ------------------------------------------------------------------------------------
@@ -173,20 +158,20 @@ def linear(
 ) -> Problem:
     """Fit so many rows of a table, or all, by a linear model with an unknown scale."""
 
-    def model(data: Arrays) -> pm.Model:
+    def model(data: Arrays) -> None:
         X, y = read()
         spread = float(10 ** np.ceil(np.log10(np.std(y))))
-        build = _heavy if heavy else _linear
-        return build(prior_sds(X, spread), _centre(y), spread, data)
+        centre = float(f"{y.mean():.0e}")  # to one digit
+        _linear(prior_sds(X, spread), centre, spread, data, heavy)
 
     start = cache(partial(_least_squares, read))
     return _problem(name, start, lambda truth, rng: _rows(read, rows, rng), model)
 
 
 def _linked(name: str, read: Callable[[], Table], family: str, rows: int | None = None) -> Problem:
-    def model(data: Arrays) -> pm.Model:
+    def model(data: Arrays) -> None:
         sds = 10 * prior_sds(read().X, 1.0)
-        return (_counts if family == "counts" else _logistic)(sds, data)
+        (_counts if family == "counts" else _logistic)(sds, data)
 
     start = cache(partial(_of_links, read, family))
     return _problem(name, start, lambda truth, rng: _rows(read, rows, rng), model)
@@ -207,7 +192,7 @@ def _problem(
     name: str,
     start: Callable[[], Truth],
     data: Callable[[Truth, np.random.Generator], Arrays],
-    model: Callable[[Arrays], pm.Model],
+    model: Callable[[Arrays], None],
 ) -> Problem:
     return Problem(name, "r", lambda rng: start(), data, model, ANY, draws=DRAWS, real=True)
 

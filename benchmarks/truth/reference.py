@@ -151,7 +151,7 @@ class Posterior(NamedTuple):
 
 def posterior(problem: Problem, example: DataSet) -> Posterior:
     """Compile a problem's log density."""
-    model = (problem.regular or problem.model)(example.data)
+    model = problem.regular_model(example.data)
     with quietly():
         records, _ = separate(model)
         found = Posterior(records, _locator(model), _loss(records, problem.backend))

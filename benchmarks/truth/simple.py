@@ -24,11 +24,9 @@ def _waiting_times(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"y": rng.exponential(1 / truth["rate"], RECORDS)}
 
 
-def _exponential(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        rate = pm.Gamma("rate", 8, 2)
-        pm.Exponential("y", rate, observed=data["y"])
-    return model
+def _exponential(data: Arrays) -> None:
+    rate = pm.Gamma("rate", 8, 2)
+    pm.Exponential("y", rate, observed=data["y"])
 
 
 def _probability(rng: np.random.Generator) -> Truth:
@@ -39,11 +37,9 @@ def _coins(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"y": rng.binomial(1, truth["p"], RECORDS)}
 
 
-def _bernoulli(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        p = pm.Beta("p", 10, 10)
-        pm.Bernoulli("y", p, observed=data["y"])
-    return model
+def _bernoulli(data: Arrays) -> None:
+    p = pm.Beta("p", 10, 10)
+    pm.Bernoulli("y", p, observed=data["y"])
 
 
 def _shares(rng: np.random.Generator) -> Truth:
@@ -54,11 +50,9 @@ def _choices(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"y": rng.choice(len(ALPHAS), RECORDS, p=truth["p"])}
 
 
-def _categorical(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        p = pm.Dirichlet("p", ALPHAS)
-        pm.Categorical("y", p, observed=data["y"])
-    return model
+def _categorical(data: Arrays) -> None:
+    p = pm.Dirichlet("p", ALPHAS)
+    pm.Categorical("y", p, observed=data["y"])
 
 
 def _three(rng: np.random.Generator) -> Truth:
@@ -70,11 +64,9 @@ def _answers(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": X, "y": rng.binomial(1, expit(X @ truth["b"]))}
 
 
-def _logistic(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 1, shape=3)
-        pm.Bernoulli("y", logit_p=pm.Data("X", data["X"]) @ b, observed=data["y"])
-    return model
+def _logistic(data: Arrays) -> None:
+    b = pm.Normal("b", 0, 1, shape=3)
+    pm.Bernoulli("y", logit_p=pm.Data("X", data["X"]) @ b, observed=data["y"])
 
 
 def _slopes_and_variance(rng: np.random.Generator) -> Truth:
@@ -91,20 +83,16 @@ def _outcomes(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"X": X, "y": rng.normal(X @ truth["b"], sd)}
 
 
-def _linear(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        s2 = pm.InverseGamma("s2", 20, 0.5)
-        b = pm.Normal("b", 0, SLOPE_SD, shape=11)
-        pm.Normal("y", pm.Data("X", data["X"]) @ b, pm.math.sqrt(s2), observed=data["y"])
-    return model
+def _linear(data: Arrays) -> None:
+    s2 = pm.InverseGamma("s2", 20, 0.5)
+    b = pm.Normal("b", 0, SLOPE_SD, shape=11)
+    pm.Normal("y", pm.Data("X", data["X"]) @ b, pm.math.sqrt(s2), observed=data["y"])
 
 
-def _linear_precision(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        tau = pm.Gamma("tau", 20, 0.5)
-        b = pm.Normal("b", 0, SLOPE_SD, shape=11)
-        pm.Normal("y", pm.Data("X", data["X"]) @ b, tau=tau, observed=data["y"])
-    return model
+def _linear_precision(data: Arrays) -> None:
+    tau = pm.Gamma("tau", 20, 0.5)
+    b = pm.Normal("b", 0, SLOPE_SD, shape=11)
+    pm.Normal("y", pm.Data("X", data["X"]) @ b, tau=tau, observed=data["y"])
 
 
 def _mean_and_sd(rng: np.random.Generator) -> Truth:
@@ -115,11 +103,9 @@ def _measurements(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"y": rng.normal(truth["mu"], truth["s"], RECORDS)}
 
 
-def _normal(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        mu, s = pm.Normal("mu"), pm.HalfNormal("s")
-        pm.Normal("y", mu, s, observed=data["y"])
-    return model
+def _normal(data: Arrays) -> None:
+    mu, s = pm.Normal("mu"), pm.HalfNormal("s")
+    pm.Normal("y", mu, s, observed=data["y"])
 
 
 PROBLEMS = (

@@ -41,20 +41,16 @@ def _answers(group, slope, data: Arrays) -> None:
     pm.Bernoulli("y", logit_p=psi, observed=data["y"])
 
 
-def _hierarchical(size: int, data: Arrays) -> pm.Model:
-    with pm.Model(coords={"school": np.arange(size)}) as model:
-        mu, spread = pm.Normal("mu"), pm.HalfNormal("spread")
-        slope = pm.Normal("slope")
-        _answers(pm.Normal("group", mu, spread, dims="school"), slope, data)
-    return model
+def _hierarchical(size: int, data: Arrays) -> None:
+    mu, spread = pm.Normal("mu"), pm.HalfNormal("spread")
+    slope = pm.Normal("slope")
+    _answers(pm.Normal("group", mu, spread, shape=size), slope, data)
 
 
-def _hierarchical_precision(size: int, data: Arrays) -> pm.Model:
-    with pm.Model(coords={"school": np.arange(size)}) as model:
-        mu, tau = pm.Normal("mu", 0, 1), pm.Gamma("tau", 4, 4)
-        slope = pm.Normal("slope", 0, 1)
-        _answers(pm.Normal("group", mu, tau=tau, dims="school"), slope, data)
-    return model
+def _hierarchical_precision(size: int, data: Arrays) -> None:
+    mu, tau = pm.Normal("mu", 0, 1), pm.Gamma("tau", 4, 4)
+    slope = pm.Normal("slope", 0, 1)
+    _answers(pm.Normal("group", mu, tau=tau, shape=size), slope, data)
 
 
 def _lines(rng: np.random.Generator) -> Truth:
@@ -79,29 +75,25 @@ def _along_lines(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"member": member, "x": x, "y": rng.normal(intercept + slope * x, truth["s"])}
 
 
-def _correlated(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        sds = pm.Gamma.dist(4, 4, size=2)
-        chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=sds)
-        mu, z = pm.Normal("mu", shape=2), pm.Normal("z", shape=(SLOPE_GROUPS, 2))
-        line = pm.Deterministic("line", mu + z @ chol.T)
-        mine = line[pm.Data("member", data["member"])]
-        mean = mine[:, 0] + mine[:, 1] * pm.Data("x", data["x"])
-        pm.Normal("y", mean, pm.HalfNormal("s"), observed=data["y"])
-    return model
+def _correlated(data: Arrays) -> None:
+    sds = pm.Gamma.dist(4, 4, size=2)
+    chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=sds)
+    mu, z = pm.Normal("mu", shape=2), pm.Normal("z", shape=(SLOPE_GROUPS, 2))
+    line = pm.Deterministic("line", mu + z @ chol.T)
+    mine = line[pm.Data("member", data["member"])]
+    mean = mine[:, 0] + mine[:, 1] * pm.Data("x", data["x"])
+    pm.Normal("y", mean, pm.HalfNormal("s"), observed=data["y"])
 
 
-def _correlated_regular(data: Arrays) -> pm.Model:
+def _correlated_regular(data: Arrays) -> None:
     """Take the lines themselves for latents: 250 records tell each of them well."""
-    with pm.Model() as model:
-        sds = pm.Gamma.dist(4, 4, size=2)
-        chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=sds)
-        mu = pm.Normal("mu", shape=2)
-        line = pm.MvNormal("line", mu, chol=chol, shape=(SLOPE_GROUPS, 2))
-        mine = line[pm.Data("member", data["member"])]
-        mean = mine[:, 0] + mine[:, 1] * pm.Data("x", data["x"])
-        pm.Normal("y", mean, pm.HalfNormal("s"), observed=data["y"])
-    return model
+    sds = pm.Gamma.dist(4, 4, size=2)
+    chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=sds)
+    mu = pm.Normal("mu", shape=2)
+    line = pm.MvNormal("line", mu, chol=chol, shape=(SLOPE_GROUPS, 2))
+    mine = line[pm.Data("member", data["member"])]
+    mean = mine[:, 0] + mine[:, 1] * pm.Data("x", data["x"])
+    pm.Normal("y", mean, pm.HalfNormal("s"), observed=data["y"])
 
 
 def _curve(rng: np.random.Generator) -> Truth:
@@ -120,11 +112,9 @@ def _on_the_curve(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"B": B, "y": rng.normal(B @ truth["w"], truth["s"])}
 
 
-def _spline(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        w, s = pm.Normal("w", shape=data["B"].shape[1]), pm.HalfNormal("s")
-        pm.Normal("y", pm.Data("B", data["B"]) @ w, s, observed=data["y"])
-    return model
+def _spline(data: Arrays) -> None:
+    w, s = pm.Normal("w", shape=data["B"].shape[1]), pm.HalfNormal("s")
+    pm.Normal("y", pm.Data("B", data["B"]) @ w, s, observed=data["y"])
 
 
 def _two_centres(rng: np.random.Generator) -> Truth:
@@ -136,11 +126,9 @@ def _of_two(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"y": rng.normal(truth["centre"][chosen], 1.0)}
 
 
-def _two(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        centre = pm.Normal("centre", TWO, 1, shape=2)
-        pm.NormalMixture("y", w=[0.5, 0.5], mu=centre, sigma=1, observed=data["y"])
-    return model
+def _two(data: Arrays) -> None:
+    centre = pm.Normal("centre", TWO, 1, shape=2)
+    pm.NormalMixture("y", w=[0.5, 0.5], mu=centre, sigma=1, observed=data["y"])
 
 
 def _three_centres(rng: np.random.Generator) -> Truth:
@@ -152,24 +140,20 @@ def _of_three(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"y": rng.normal(truth["centre"][chosen], truth.get("s", np.ones(3))[chosen])}
 
 
-def _three(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        w = pm.Dirichlet("w", WEIGHTS)
-        centre = pm.Normal("centre", THREE, 1, shape=3)
-        pm.NormalMixture("y", w=w, mu=centre, sigma=1, observed=data["y"])
-    return model
+def _three(data: Arrays) -> None:
+    w = pm.Dirichlet("w", WEIGHTS)
+    centre = pm.Normal("centre", THREE, 1, shape=3)
+    pm.NormalMixture("y", w=w, mu=centre, sigma=1, observed=data["y"])
 
 
 def _three_shapes(rng: np.random.Generator) -> Truth:
     return _three_centres(rng) | {"s": rng.gamma(8.0, 1 / 8.0, 3)}
 
 
-def _three_unknown(data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        w, s = pm.Dirichlet("w", WEIGHTS), pm.Gamma("s", 8, 8, shape=3)
-        centre = pm.Normal("centre", THREE, 1, shape=3)
-        pm.NormalMixture("y", w=w, mu=centre, sigma=s, observed=data["y"])
-    return model
+def _three_unknown(data: Arrays) -> None:
+    w, s = pm.Dirichlet("w", WEIGHTS), pm.Gamma("s", 8, 8, shape=3)
+    centre = pm.Normal("centre", THREE, 1, shape=3)
+    pm.NormalMixture("y", w=w, mu=centre, sigma=s, observed=data["y"])
 
 
 LINES = ("mu", "chol_stds", "line", "s")

@@ -48,30 +48,10 @@ def _abalone() -> Table:
     return Table(_with_intercept(_in_range(table["X"]), sex), (table["rings"] > 9).astype(int))
 
 
-def _wine() -> Table:
-    table = _read("uci_wine_quality_red.npz")
-    return Table(_with_intercept(_in_range(table["X"])), (table["y"] > 5).astype(int))
-
-
-def _protein() -> Table:
-    table = _read("uci_protein_tertiary_structure.npz")
-    return Table(_with_intercept(_in_range(table["X"])), (table["y"] > 5).astype(int))
-
-
-def _naval() -> Table:
-    table = _read("uci_naval_propulsion_plant.npz")
+def _uci(file: str, outcome: Callable[[np.ndarray], np.ndarray]) -> Table:
+    table = _read(f"uci_{file}.npz")
     varied = table["X"][:, np.ptp(table["X"], axis=0) > 0]
-    return Table(_with_intercept(_in_range(varied)), (table["y"] > 0.975).astype(int))
-
-
-def _power() -> Table:
-    table = _read("uci_power_plant.npz")
-    return Table(_with_intercept(_in_range(table["X"])), (table["y"] - 450) / 20)
-
-
-def _arm() -> Table:
-    table = _read("uci_kin8nm.npz")
-    return Table(_with_intercept(_in_range(table["X"])), 4 * (table["y"] - 0.7))
+    return Table(_with_intercept(_in_range(varied)), outcome(table["y"]))
 
 
 def _in_range(X: np.ndarray) -> np.ndarray:
@@ -132,12 +112,10 @@ def _outcomes(read: Callable[[], Table], truth: Truth, rng: np.random.Generator)
     return {"X": X, "y": rng.normal(X @ truth["b"], truth["s"])}
 
 
-def _linear(prior_sd: float, data: Arrays) -> pm.Model:
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, prior_sd, shape=data["X"].shape[1])
-        s = pm.HalfNormal("s", 1)
-        pm.Normal("y", pm.Data("X", data["X"]) @ b, s, observed=data["y"])
-    return model
+def _linear(prior_sd: float, data: Arrays) -> None:
+    b = pm.Normal("b", 0, prior_sd, shape=data["X"].shape[1])
+    s = pm.HalfNormal("s", 1)
+    pm.Normal("y", pm.Data("X", data["X"]) @ b, s, observed=data["y"])
 
 
 def _demo_truth(rng: np.random.Generator) -> Truth:
@@ -155,18 +133,25 @@ def _demo_answers(truth: Truth, rng: np.random.Generator) -> Arrays:
     return {"answers": survey.answers, "job": survey.occupation, "affair": rng.binomial(1, p)}
 
 
-def _demo(data: Arrays) -> pm.Model:
-    return affairs.build_model(affairs.Survey(data["answers"], data["job"], data["affair"]))
+def _demo(data: Arrays) -> None:
+    affairs.describe(affairs.Survey(data["answers"], data["job"], data["affair"]))
+
+
+def _is_above(limit: float, y: np.ndarray) -> np.ndarray:
+    return (y > limit).astype(int)
 
 
 LOGISTIC = {
     "survey": _survey,
     "abalone": _abalone,
-    "wine": _wine,
-    "protein": _protein,
-    "naval": _naval,
+    "wine": partial(_uci, "wine_quality_red", partial(_is_above, 5)),
+    "protein": partial(_uci, "protein_tertiary_structure", partial(_is_above, 5)),
+    "naval": partial(_uci, "naval_propulsion_plant", partial(_is_above, 0.975)),
 }
-LINEAR = {"power": _power, "arm": _arm}
+LINEAR = {
+    "power": partial(_uci, "power_plant", lambda y: (y - 450) / 20),
+    "arm": partial(_uci, "kin8nm", lambda y: 4 * (y - 0.7)),
+}
 
 
 def _problems(name: str, read: Callable[[], Table]) -> tuple[Problem, Problem]:

@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.sparse import csr_matrix
 
 import pymc_dp
-from benchmarks.papers import belief_net, private_em, topics_fits
+from benchmarks.papers import private_em, topics_fits
 from benchmarks.papers.mixture_data import COMPONENTS, D, generated
 from benchmarks.papers.paper_accounting import DELTA, MOMENTS, STRONG, TODAY, column, epsilons
 from benchmarks.papers.topics_fits import ONE_PASS, PAPERS_EPSILON, PAPERS_NOISE, papers_noises
@@ -31,16 +31,14 @@ def vector(statistics):
     return np.column_stack([BOUND * statistics.counts, statistics.sums]).ravel()
 
 
-@pytest.mark.parametrize(
-    ("sigma", "right"), [(SIGMA, True), (0.95 * SIGMA, False), (SIGMA / 2**0.5, False)]
-)
+@pytest.mark.parametrize(("sigma", "right"), [(SIGMA, True), (0.95 * SIGMA, False)])
 def test_dp_ems_noise_covers_its_sensitivity(sigma, right):
     empty, centres, random = np.empty((0, D)), np.zeros((COMPONENTS, D)), SecretRandom()
-    noise = [vector(private_em.release(empty, centres, BOUND, sigma, random)) for _ in range(5000)]
+    noise = [vector(private_em.release(empty, centres, BOUND, sigma, random)) for _ in range(1000)]
     assert has_scale(np.concatenate(noise), SIGMA * 2**0.5 * BOUND) == right
 
 
-@pytest.mark.parametrize("size", [0.0, 1.0, BOUND, 10 * BOUND, 1e100])
+@pytest.mark.parametrize("size", [1.0, 10 * BOUND, 1e100])
 def test_one_record_moves_dp_ems_sums_by_at_most_the_sensitivity(size):
     data, record = generated(0), np.full((1, D), size / D**0.5)
     before, after = (
@@ -53,33 +51,20 @@ def test_one_record_moves_dp_ems_sums_by_at_most_the_sensitivity(size):
         assert moved > 0.9 * 2**0.5 * BOUND
 
 
-class Spy(SecretRandom):
-    """Notes the scale of all noise."""
+def test_a_fit_of_dp_em_costs_its_epsilon_and_no_more_releases_fit_in(monkeypatch):
+    scales, gaussian = [], SecretRandom.rounded_gaussian
 
-    def __init__(self):
-        super().__init__()
-        self.scales = []
+    def spy(self, sd, step, size):
+        scales.append(sd)
+        return gaussian(self, sd, step, size)
 
-    def rounded_gaussian(self, sd, step, size):
-        self.scales.append(sd)
-        return super().rounded_gaussian(sd, step, size)
-
-
-@pytest.mark.parametrize(("more", "within"), [(0, True), (1, False)])
-def test_a_fit_of_dp_em_costs_its_epsilon_and_no_more_releases_fit_in(monkeypatch, more, within):
-    spy = Spy()
-    monkeypatch.setattr(private_em, "SecretRandom", lambda: spy)
+    monkeypatch.setattr(SecretRandom, "rounded_gaussian", spy)
     private_em.fit(generated(0).X, seed=0, epsilon=1.0, delta=1e-5)
-    [scale] = set(spy.scales)
-    cost = pymc_dp.epsilon(
-        noise_multiplier=scale / (2**0.5 * private_em.BOUND),
-        sample_rate=1.0,
-        sampling="full",
-        n=len(spy.scales) + more,
-        delta=1e-5,
-    )
-    assert (cost <= 1) == within
-    assert cost > 0.99
+    [scale] = set(scales)
+    terms = {"noise_multiplier": scale / (2**0.5 * private_em.BOUND), "delta": 1e-5}
+    terms |= {"sample_rate": 1.0, "sampling": "full"}
+    assert 0.99 < pymc_dp.epsilon(n=len(scales), **terms) <= 1
+    assert pymc_dp.epsilon(n=len(scales) + 1, **terms) > 1
 
 
 # --- a unigram of documents ----------------------------------------------------------------------
@@ -90,7 +75,7 @@ def totals(w, noise=1.0):
     return topics_fits.released(w, noise, np.random.default_rng(0)).counts
 
 
-@pytest.mark.parametrize(("fault", "right"), [(1.0, True), (0.95, False), (1.05, False)])
+@pytest.mark.parametrize(("fault", "right"), [(1.0, True), (0.95, False)])
 def test_a_unigram_adds_the_noise_that_it_is_charged_for(fault, right):
     assert (
         has_scale(totals(csr_matrix((5, 50_000), dtype=int), fault * NOISE), CLIP_NORM * NOISE)
@@ -121,10 +106,3 @@ def test_the_noise_that_is_asked_for_costs_that_epsilon(accountant):
     assert noises[TODAY] < noises[MOMENTS] == PAPERS_NOISE < noises[STRONG]
     spent = epsilons(noises[accountant], ONE_PASS)[column(accountant)]
     assert spent == pytest.approx(PAPERS_EPSILON, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("batch", "caption"), [(400, 2.3468), (800, 2.398), (1600, 3.2262), (3200, 4.8253)]
-)
-def test_the_belief_net_is_compared_at_the_captions_epsilons(batch, caption):
-    assert belief_net.papers_epsilon(batch) == caption

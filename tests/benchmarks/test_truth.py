@@ -1,25 +1,22 @@
 """The truth benchmark says what its fits say, and fits nothing twice."""
 
-import math
 import warnings
 
 import numpy as np
 import pymc as pm
 import pytest
-from scipy.stats import chi2, norm
+from scipy.stats import norm
 
 import pymc_dp
-from benchmarks.truth import real, run
-from benchmarks.truth.cell import Cell, Fit, private_fits, reference_fits
+from benchmarks.truth import run
+from benchmarks.truth.cell import Cell, Fit, private_fits
 from benchmarks.truth.problem import Problem, data_set, labels, reported
 from benchmarks.truth.problems import PROBLEMS
-from benchmarks.truth.run import Place, Task, append, file_of, read
-from benchmarks.truth.same_rows import compare_rows
-from benchmarks.truth.summary import joint_error, summarise
+from benchmarks.truth.run import Place, Task, file_of, read
+from benchmarks.truth.summary import summarise
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.model.modes import without_c
 
-ALPHA, ROWS = 1e-6, 300
 SETS, SIZE = 1000, 2
 PLAIN_SD = np.array([0.5, 2.0])
 
@@ -38,7 +35,7 @@ def made_up_fits(noise, claimed):
     return fits, references
 
 
-@pytest.mark.parametrize(("noise", "claimed"), [(1.0, 1.0), (1.5, 1.5), (2.0, 1.0)])
+@pytest.mark.parametrize(("noise", "claimed"), [(1.0, 1.0), (2.0, 1.0)])
 def test_a_calibrated_posterior_is_called_calibrated_and_a_narrow_one_narrow(noise, claimed):
     fits, references = made_up_fits(noise, claimed)
     fits[3] = Fit(3, "", 0.0, [], [], [], [], [], error="ValueError: no")
@@ -52,42 +49,15 @@ def test_a_calibrated_posterior_is_called_calibrated_and_a_narrow_one_narrow(noi
     assert (found.sets, found.failures) == (SETS, 1)
 
 
-def test_a_fit_of_a_made_up_table_is_compared_with_the_same_rows():
-    problem = real.made_up(200)
-    [fit], [plain] = private_fits(problem, "dp_advi", 1.0, [0]), reference_fits(problem, [0])
-    assert fit.error is None
-    assert fit.digest == plain.digest
-    assert compare_rows([fit], {0: plain}).z.shape == (5,)
-
-
 def coins():
     """A problem that is fitted in no time."""
 
-    def model(data):
-        with pm.Model() as built:
-            pm.Bernoulli("y", pm.Beta("p", 2, 2), observed=data["y"])
-        return built
+    def describe(data):
+        pm.Bernoulli("y", pm.Beta("p", 2, 2), observed=data["y"])
 
-    return Problem(
-        "coins",
-        "a",
-        lambda rng: {"p": rng.beta(2, 2)},
-        lambda truth, rng: {"y": rng.binomial(1, truth["p"], ROWS)},
-        model,
-        ("vips",),
-        backend="python",
-    )
-
-
-def test_the_reference_is_the_posterior_and_a_fit_with_little_noise_is_near_it():
-    fits = list(private_fits(coins(), "vips", 1e4, [0, 3]))
-    for fit, private in zip(reference_fits(coins(), [0, 3]), fits, strict=True):
-        ones = data_set(coins(), fit.set).data["y"].sum()
-        a, b = 2 + ones, 2 + ROWS - ones
-        sd = math.sqrt(a * b / (a + b) ** 2 / (a + b + 1))
-        assert fit.mean[0] == pytest.approx(a / (a + b), abs=0.25 * sd)
-        assert fit.sd[0] == pytest.approx(sd, rel=0.15)
-        assert private.mean[0] == pytest.approx(a / (a + b), abs=0.02)
+    draw_truth = lambda rng: {"p": rng.beta(2, 2)}  # noqa: E731
+    draw_data = lambda truth, rng: {"y": rng.binomial(1, truth["p"], 300)}  # noqa: E731
+    return Problem("coins", "a", draw_truth, draw_data, describe, ("vips",), backend="python")
 
 
 def test_an_interrupted_cell_goes_on_where_it_stopped(tmp_path, monkeypatch):
@@ -96,16 +66,13 @@ def test_an_interrupted_cell_goes_on_where_it_stopped(tmp_path, monkeypatch):
     run.run(place, Task(cell, range(2)))
     path = file_of(*place, cell)
     before = path.read_text()
-    path.write_text(before + before[: len(before) // 3])  # killed while it wrote
+    path.write_text(f"{before}{before[: len(before) // 3]}\n")  # killed while it wrote
 
     def counted(problem, method, epsilon, sets):
         asked.extend(sets)
         return private_fits(problem, method, epsilon, sets)
 
     monkeypatch.setattr(run, "private_fits", counted)
-    append(path, ())
-    with path.open("a") as file:
-        file.write("\n")
     run.run(place, Task(cell, range(4)))
     assert asked == [2, 3]
     assert sorted(read(path)) == [0, 1, 2, 3]
@@ -121,7 +88,7 @@ def ready(name):
         pytest.skip(str(missing))
 
 
-QUICK = ("exponential", "normal", "linear-10", "age-in-years", "weibull-potential", "rate-1")
+QUICK = ("exponential", "linear-10", "rate-1")
 EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PROBLEMS]
 
 
@@ -138,17 +105,6 @@ def test_a_problem_s_model_is_one_of_records_and_its_methods_take_it(name):
     names = {variable.name for variable in model.free_RVs + model.deterministics}
     shown = reported(problem, here.truth)
     assert names >= shown.keys()
-    of_reference = problem.regular(here.data) if problem.regular else model
+    of_reference = problem.regular_model(here.data)
     assert set(here.truth) >= {variable.name for variable in of_reference.free_RVs}
     assert len(labels(shown)) == sum(value.size for value in shown.values())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["groups-8", "correlated-slopes", "student-t", "rare-binary"])
-def test_references_hold_their_truth(name):
-    """The squared distance of the truth from a right posterior has its dimension for a mean."""
-    problem, _ = ready(name)
-    fits = list(reference_fits(problem, list(range(10))))
-    size = np.mean([joint_error(np.subtract(f.mean, f.truth), f) for f in fits])
-    freedom = 10 * len(fits[0].truth)
-    assert chi2.ppf(ALPHA, freedom) / freedom < size < 1.3 * chi2.isf(ALPHA, freedom) / freedom

@@ -18,7 +18,7 @@ from pymc_dp.driver.explain import epsilon
 from pymc_dp.methods.method import with_shares
 from pymc_dp.results.build import plan_from_json
 from pymc_dp.sampling.samplers import SAMPLERS, Full, Poisson
-from tests.plans import batch_of, plan_from, release_from
+from tests.plans import batch_of, plan_from
 
 
 def exact_epsilon(q, sigma, neighbours, delta=1e-5):
@@ -49,12 +49,7 @@ def exact_delta(eps, q, sigma, neighbours):
 
 def claimed(q, sigma, neighbours="add_remove", **others):
     return epsilon(
-        noise_multiplier=sigma,
-        sample_rate=q,
-        n=1,
-        delta=1e-5,
-        neighbours=neighbours,
-        **others,
+        noise_multiplier=sigma, sample_rate=q, n=1, delta=1e-5, neighbours=neighbours, **others
     )
 
 
@@ -89,37 +84,9 @@ def test_replace_one_without_doubling_is_caught(q, sigma):
     assert undoubled < 0.97 * exact_epsilon(q, sigma, "replace_one")
 
 
-def test_replace_one_without_doubling_is_caught_in_renyi_accountants():
-    terms = {"sampling": "full", "accountant": "rdp"}
-    doubled = claimed(1.0, 4.0, "replace_one", **terms)
-    undoubled = claimed(1.0, 8.0, "replace_one", **terms)  # as if sensitivity were the clip norm
-    assert undoubled < 0.6 * doubled
-
-
 @pytest.mark.parametrize(("q", "sigma"), ONE_RELEASE)
 def test_noise_two_per_cent_short_is_caught(q, sigma):
     assert claimed(q, sigma) < exact_epsilon(q, 0.98 * sigma, "add_remove")
-
-
-@pytest.mark.parametrize(
-    ("accountant", "understated", "true"),
-    [("rdp_dp_accounting", 2.87, 5.47), ("pld", 2.50, 4.58)],
-)
-def test_two_statistics_of_one_batch_are_not_two_releases(accountant, understated, true):
-    # VIPS composes 2J releases for two statistics of J batches, each at sigma = 1. But both see
-    # the same batch: together they are one release of sensitivity sqrt(2).
-    setting = {"sample_rate": 0.02, "delta": 1e-5, "accountant": accountant}
-    separate = epsilon(noise_multiplier=1.0, n=400, **setting)
-    joint = epsilon(noise_multiplier=1 / math.sqrt(2), n=200, **setting)
-    assert separate == pytest.approx(understated, abs=6e-3)
-    assert joint == pytest.approx(true, abs=6e-3)
-
-
-def test_a_statistic_released_once_is_not_amplified():
-    once = release_from("moments", "full", 1.0, 1.0, noise_multiplier=4.0, count=1)
-    amplified = release_from("moments", "poisson", 0.1, 1.0, noise_multiplier=4.0, count=1)
-    full = plan_from((once,), "add_remove", 1e-5, "pld").epsilon()
-    assert plan_from((amplified,), "add_remove", 1e-5, "pld").epsilon() < 0.5 * full
 
 
 @pytest.mark.parametrize("impossible", [-0.0048, math.nan])
@@ -159,18 +126,9 @@ class DrawsMore(Poisson):
         return rng.binomial(numbers, 1.1 * self.rate)
 
 
-class DrawsAtLeastItsShare(Poisson):
-    def sizes(self, rng, numbers):
-        return np.maximum(super().sizes(rng, numbers), np.round(self.rate * np.array(numbers)))
-
-
 class DrawsItsShare(Poisson):
     def sizes(self, rng, numbers):
         return np.round(self.rate * np.array(numbers)).astype(int)
-
-
-class DrawsAllLikeNone(Full):
-    pass
 
 
 def poisson_event(sampler, release):
@@ -181,7 +139,6 @@ def poisson_event(sampler, release):
     ("sampler", "event_of"),
     [
         (DrawsMore(0.1), event_of_batch),
-        (DrawsAtLeastItsShare(0.1), event_of_batch),
         (DrawsItsShare(0.1), poisson_event),
         (Full(), poisson_event),
     ],
@@ -190,16 +147,8 @@ def test_a_sampler_that_says_another_event_is_caught(sampler, event_of):
     assert not likely(sampler, event_of)
 
 
-def test_a_sampler_of_no_known_kind_has_no_event():
-    class Some:
-        rate = 0.5
-
-    with pytest.raises(ValueError, match="No event is known for batches drawn by Some"):
-        event_of_batch(Some(), dp.GaussianDpEvent(1.0))
-
-
 @pytest.mark.parametrize("neighbours", Neighbours)
-@pytest.mark.parametrize("faulty", [DrawsMore(0.1), DrawsItsShare(0.1), DrawsAllLikeNone()])
+@pytest.mark.parametrize("faulty", [DrawsMore(0.1), DrawsItsShare(0.1)])
 @pytest.mark.parametrize("accountant", ACCOUNTANTS.values())
 def test_no_accountant_takes_a_sampler_that_it_does_not_know(accountant, faulty, neighbours):
     with pytest.raises(ValueError, match="No proof covers"):
@@ -251,10 +200,6 @@ def test_shares_are_those_of_the_whole_budget():
     assert cost["d"] / sum(cost.values()) == pytest.approx(0.2)
     assert cost["c"] / (sum(cost.values()) - cost["d"]) == pytest.approx(0.3)
     assert [r.noise_multiplier for r in granted[:2]] == [4.0, 4.0]
-
-
-@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.7, 0.6)])
-def test_shares_that_leave_nothing_are_refused(shares):
-    specs = [ReleaseSpec("s", Full(), 1.0, 1, share=share) for share in (None, *shares)]
+    more = [*three, ReleaseSpec("e", Full(), 1.0, 1, share=0.6)]
     with pytest.raises(ValueError, match="leave nothing"):
-        plan_from((), "add_remove", 1e-5, "pld").granting(specs, 4.0)
+        plan_from((), "add_remove", 1e-5, "pld").granting(more, 4.0)

@@ -47,24 +47,16 @@ def covered(compiled, x, y, **settings):
 
 
 @pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("place", [0, 3, 6])
-def test_a_bad_record_leaves_the_sum_as_it_was(compiled, bad, place):
-    x = np.insert(GOOD, place, [bad, -bad], axis=0)
+def test_a_bad_record_leaves_the_sum_as_it_was(compiled, bad):
     alone = covered(compiled, GOOD, np.zeros(6))
     assert np.isfinite(alone).all()
-    np.testing.assert_array_equal(covered(compiled, x, np.zeros(7))[:2], alone[:2])
-
-
-@pytest.mark.parametrize("bad", BAD[:3])
-def test_bad_records_alone_sum_to_zero(compiled, bad):
+    for place in (0, 3, 6):
+        x = np.insert(GOOD, place, [bad, -bad], axis=0)
+        np.testing.assert_array_equal(covered(compiled, x, np.zeros(7)), alone)
     assert not covered(compiled, np.full((3, 2), bad), np.zeros(3)).any()
-
-
-@pytest.mark.parametrize("outcome", [np.nan, np.inf])
-def test_a_bad_outcome_is_a_bad_record(compiled, outcome):
-    y = np.append(np.zeros(6), outcome)
-    with_bad = covered(compiled, np.vstack([GOOD, [[1.0, 1.0]]]), y)
-    np.testing.assert_array_equal(with_bad, covered(compiled, GOOD, np.zeros(6)))
+    x, y = np.vstack([GOOD, [[1.0, 1.0]]]), np.append(np.zeros(6), bad)
+    if not np.isfinite(bad):
+        np.testing.assert_array_equal(covered(compiled, x, y), alone)
 
 
 def test_an_index_outside_its_groups_is_a_bad_record():
@@ -148,7 +140,7 @@ def test_an_empty_batch_is_noise_and_calls_no_graph(sampling):
     assert noisy.sd == 1.0
 
 
-@pytest.mark.parametrize("part_size", [1, 8, 40])
+@pytest.mark.parametrize("part_size", [1, 40])
 def test_a_sum_in_parts_is_the_sum(monkeypatch, part_size):
     x = np.random.default_rng(3).normal(size=(101, 3))
     x[[0, 5, 6, 7, 8, 100]] = np.nan
@@ -159,32 +151,13 @@ def test_a_sum_in_parts_is_the_sum(monkeypatch, part_size):
     assert parts.sd == whole.sd
 
 
-def test_a_model_sums_in_parts_as_it_does_at_once(compiled, monkeypatch):
-    x = np.vstack([GOOD, [[np.nan, 1.0]], GOOD])
-    whole = covered(compiled, x, np.zeros(13))
-    monkeypatch.setattr(pymc_dp.privacy.clipping, "PART_SIZE", 6)
-    np.testing.assert_allclose(covered(compiled, x, np.zeros(13)), whole, rtol=1e-12)
-
-
-def test_clipping_leaves_a_margin_for_rounding():
-    x = np.array([[3.0, 4.0]])
-    norm = np.linalg.norm(before_noise(wall_of(x, clip_norm=2.0)).total)
+def test_clipping_leaves_a_margin_for_rounding_and_a_short_record_as_it_is():
+    norm = np.linalg.norm(before_noise(wall_of(np.array([[3.0, 4.0]]), clip_norm=2.0)).total)
     assert 2 * (1 - FLOATING_SUM_MARGIN - 2e-6) < norm < 2
-
-
-def test_a_record_below_the_clip_norm_is_not_touched():
-    x = np.array([[0.3, 0.4]])
-    covered = before_noise(wall_of(x))
-    assert covered.total.tolist() == pytest.approx([0.3, 0.4], abs=covered.sd * 2.0**-28)
+    short = before_noise(wall_of(np.array([[0.3, 0.4]])))
+    assert short.total.tolist() == pytest.approx([0.3, 0.4], abs=short.sd * 2.0**-28)
 
 
 def test_a_fit_without_noise_may_leave_records_unclipped():
     wall = wall_of(np.array([[30.0, 40.0]]), clip_norm=math.inf, noise_multiplier=0.0)
     assert wall.release(Query("score", None)).value.tolist() == [30.0, 40.0]
-
-
-@pytest.mark.parametrize("dataset", ["rows", "records twice"])
-def test_every_record_is_summed_once(dataset):
-    x = np.eye(3) if dataset == "rows" else np.repeat(np.eye(3), 2, axis=0)
-    counts = before_noise(wall_of(x, clip_norm=2.0)).total[:3]
-    assert counts.tolist() == [len(x) / 3] * 3

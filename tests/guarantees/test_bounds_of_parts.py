@@ -7,25 +7,13 @@ import numpy as np
 import pytest
 
 from pymc_dp.contributions.gradients import gradient, padded, plain_gradient
-from pymc_dp.methods.sep.network_fit import Typical, bounded_layout
 from pymc_dp.privacy.contribution import unit_sums, unit_vector
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.query import Noisy
 from tests.guarantees import vips_toys
-from tests.guarantees.test_sensitivity import (
-    DOCUMENTS,
-    POINTS,
-    K,
-    V,
-    case,
-    classes,
-    covered_in,
-    logistic,
-    network,
-    regression,
-    toy,
-)
+from tests.guarantees.test_sensitivity import classes, logistic, network, regression, toy
 from tests.guarantees.vips_toys import N, dense, prepared
+from tests.zoo import build as model_of
 from tests.zoo import separated
 
 # --- regressions with |x| <= 1: soundness, rules 9 and 10 ----------------------------------------
@@ -42,7 +30,7 @@ def statistics(x, y, mean):
     asked = found.contexts[0]._replace(mean=mean, layout=plain)
     values = {"X": np.asarray(x, float), "y": np.asarray(y)}
     columns = {k: column._replace(values=values[k]) for k, column in found.columns.items()}
-    norms, vectors = dense(found, asked, columns)
+    norms, vectors = dense(found.contribution, columns, asked)
     np.testing.assert_allclose(norms, row_norms(vectors), rtol=1e-9)
     return vectors[:, : D + TRIANGLE]
 
@@ -68,13 +56,6 @@ def test_the_bounds_for_short_features_are_reached():
     assert furthest(flat[:, D:]) >= 0.99 * 2**0.5 / 4
     steep = statistics([[1, 0], [1, 1e-3]], [1, 0], STEEP)
     assert furthest(steep) >= 0.99 * 17**0.5 / 4
-
-
-def test_a_category_reaches_the_clip_norm_of_probabilities():
-    # one record is one unit vector, which the default clip norm holds exactly
-    found = toy(vips_toys.categorical)
-    assert found.method.releases[0].clip_norm == 1
-    np.testing.assert_allclose(dense(found, found.contexts[0])[0], 1)
 
 
 # --- noise on the product of all sites -----------------------------------------------------------
@@ -105,8 +86,8 @@ def moved(build, by, **settings):
     return np.abs(score(by) - score(0.0))
 
 
-@pytest.mark.parametrize("build", [vips_toys.log_link, vips_toys.unknown_shares])
-def test_noise_on_the_sites_covers_a_record_at_the_rate_of_sep(build):
+def test_noise_on_the_sites_covers_a_record_at_the_rate_of_sep():
+    build = vips_toys.unknown_shares
     noise = moved(build, NOISE * CLIP_NORM, step=STEP)
     np.testing.assert_allclose(noise, NOISE * CLIP_NORM / RATE * STEP, rtol=1e-9)
     # the paper's sensitivity 2 gamma C / N belongs to steps that are N times shorter
@@ -132,48 +113,19 @@ def test_every_part_keeps_its_bound_and_some_reach_it(build):
         assert row_norms(rows[:, part]).max() == pytest.approx(bound, rel=1e-12)
 
 
-@pytest.mark.parametrize("d", [1, 7])
-def test_shares_of_an_infinite_clip_norm_clip_nothing(d):
-    scales = bounded_layout(np.inf, Typical(2.0, 3.0, np.ones(d)), with_noise=True)
-    assert not np.isfinite(scales.bounds).any()
-    assert all(part.scale == 1 for part in scales.layout.parts.values())
-
-
-# --- counts of words -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_a_documents_counts_by_topic_sum_to_its_counts(point):
-    found = case(f"topics {point}")
-    alone = dense(found, found.context)[1]
-    explained = np.where(POINTS[point].max(axis=0) > 0, DOCUMENTS, 0)
-    np.testing.assert_allclose(alone.reshape(-1, K, V).sum(axis=1), explained, rtol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["topics topics apart", "words topics apart"])
-def test_documents_without_a_word_in_common_are_as_far_apart_as_counts_can_be(name):
-    # counts are not negative, so this is sqrt 2 and not 2; the accountant takes 2
-    covered, elsewhere = covered_in(case(name)), {"w": (*[0.0] * (V - 1), 1e12)}
-    apart = np.linalg.norm(covered([case(name).loud]) - covered([elsewhere]))
-    assert 0.99 * 2**0.5 <= apart <= 2**0.5
-
-
 # --- the vectors of records, from which units are summed -----------------------------------------
 
 
-def test_rows_are_the_vectors_that_a_weighted_sum_adds_up():
-    records, columns = separated(logistic())
-    axes = {name: column.axis for name, column in columns.items()}
-    points = np.random.default_rng(2).normal(size=(2, 8))[:, : records.size]
-    several = gradient(records, "python", draws=2)
-    check_rows(columns, gradient(records, "python"), points[:1])
-    check_rows(columns, several, points)
-    check_rows(columns, padded(several, axes), points)
-    of_paper = plain_gradient(records, "python", 2)
-    check_rows(columns, of_paper, (points, points + 1))
-
-
-def check_rows(columns, contribution, context):
+@pytest.mark.parametrize("kind", ["gradient", "padded", "of the paper"])
+def test_rows_are_the_vectors_that_a_weighted_sum_adds_up(kind):
+    records, columns = separated(model_of(logistic))
+    points = np.random.default_rng(2).normal(size=(2, records.size))
+    contribution, context = gradient(records, "python", draws=2), points
+    if kind == "padded":
+        axes = {name: column.axis for name, column in columns.items()}
+        contribution = padded(contribution, axes)
+    if kind == "of the paper":
+        contribution, context = plain_gradient(records, "python", 2), (points, points + 1)
     at = contribution.prepare({n: c.take(np.arange(20)) for n, c in columns.items()}, context)
     owner, good = np.repeat([0, 1, 3], [5, 1, 14]), np.arange(20) % 7 > 0
     unit = unit_vector(contribution)

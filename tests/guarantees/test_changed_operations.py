@@ -9,17 +9,13 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import Mode
-from pytensor.graph.rewriting.basic import in2out, node_rewriter
-from pytensor.scalar.basic import Abs, Exp, same_out, upgrade_to_float
+from pytensor.scalar.basic import Abs, same_out
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.special import Softmax, XLogY
 
 from pymc_dp.compiling import compile as compiling
 from pymc_dp.compiling.compile import function
-from pymc_dp.driver.fit import set_up
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import graphs, separate
 from pymc_dp.model.axis import needs
@@ -40,15 +36,6 @@ def absolute(**settings):
     return Elemwise(Abs(same_out, name="abs_"), **settings)
 
 
-def exponential(**attributes):
-    return Elemwise(changed(Exp(upgrade_to_float, name="exp"), **attributes))
-
-
-def with_a_gradient():
-    v = pt.dmatrix()
-    return OpFromGraph([v], [2 * v], pullback=OpFromGraph([v, v.type(), v.type()], [v * Y.mean()]))
-
-
 class Mixing(XLogY):
     """Another inner graph than that of the class that has a rule."""
 
@@ -59,10 +46,6 @@ class Mixing(XLogY):
 class MixingSoftmax(Softmax):
     def build_inner_graph(self, x):
         return [x - x.mean()]
-
-
-class Bare(XLogY):
-    """Nothing of its own, but for what is registered of it elsewhere."""
 
 
 class WithAFunction(Elemwise):
@@ -78,37 +61,19 @@ CHANGED = {
     )(x),
     "a subclass with another graph": lambda x: Mixing()(pt.ones_like(x), x),
     "a subclass with another graph and settings": lambda x: MixingSoftmax(axis=(1,))(x),
-    "a subclass with nothing": lambda x: Bare()(pt.ones_like(x), x),
-    "a gradient of its own": lambda x: with_a_gradient()(x),
     "a method": lambda x: changed(absolute(), perform=lambda *given: None)(x),
-    "a method of a scalar": lambda x: exponential(impl=lambda v: v)(x),
     "an array": lambda x: changed(absolute(), held=Y)(x),
-    "a function": lambda x: exponential(output_types_preference=lambda kind: [kind])(x),
-    "writing over its input": lambda x: absolute(inplace_pattern={0: 0})(x),
 }
 
 
 def scanned(**settings):
     def build(b):
-        step = pytensor.scan(
-            lambda a: 0.1 * pt.tanh(a) + a - 7.0,
-            outputs_info=[b],
-            n_steps=2,
-            return_updates=False,
-            **settings,
-        )
-        return step[-1]
+        step = lambda a: 0.1 * pt.tanh(a) + a  # noqa: E731
+        return pytensor.scan(step, outputs_info=[b], n_steps=2, return_updates=False, **settings)[
+            -1
+        ]
 
     return build
-
-
-@node_rewriter(None)
-def sevens_are_the_mean(fgraph, node):
-    new = [pt.constant(Y.mean()) if getattr(x, "data", None) == 7.0 else x for x in node.inputs]
-    return node.op.make_node(*new).outputs if new != node.inputs else None
-
-
-REWRITING = Mode("vm", "fast_run").register((in2out(sevens_are_the_mean), 0.5))
 
 
 def regression(change=None, of_latent=None):
@@ -127,25 +92,20 @@ def test_an_operation_or_a_variable_that_was_changed_is_no_proof(change):
     assert graphs.unproved_in([change(x)])
 
 
-READ = ["a function's name", "a subclass with another graph"]
-
-
-@pytest.mark.parametrize("what", READ)
-def test_a_likelihood_that_reads_it_is_refused_whatever_is_declared(what):
+def test_a_likelihood_that_reads_it_is_refused_whatever_is_declared():
+    change = CHANGED["a function's name"]
     with pytest.raises(NotSeparableError, match="`y` is computed by .* as they are\\."):
-        separate(regression(CHANGED[what]))
-    [name] = graphs.unproved_in([CHANGED[what](pt.matrix("x", shape=(None, 2)))])
+        separate(regression(change))
+    [name] = graphs.unproved_in([change(pt.matrix("x", shape=(None, 2)))])
     with pytest.raises(ValueError, match="no operation of your own, of that name"):
-        separate(regression(CHANGED[what]), public=[name])
+        separate(regression(change), public=[name])
 
 
 @pytest.mark.filterwarnings("ignore:The `mode` argument:FutureWarning")
 def test_a_loop_with_a_compiler_of_its_own_is_refused():
     separate(regression(of_latent=scanned()))
-    with pytest.raises(NotSeparableError, match="`p` is computed by the operation `changed Scan`"):
-        separate(regression(of_latent=scanned(mode=REWRITING)))
     for settings in ({"mode": "FAST_COMPILE"}, {"profile": True}):
-        with pytest.raises(NotSeparableError, match="Scan"):
+        with pytest.raises(NotSeparableError, match="`p` is computed by the operation `changed Sc"):
             separate(regression(of_latent=scanned(**settings)))
 
 
@@ -154,18 +114,6 @@ def test_no_rule_of_axes_holds_for_a_class_that_inherits_it():
     for change in (Mixing()(pt.ones_like(x), x), WithAFunction(Abs(same_out))(x)):
         with pytest.raises(NotSeparableError, match="no rule says how"):
             list(needs(change.owner, 0, 0))
-
-
-def test_a_class_of_ones_own_may_run_record_by_record_but_by_no_function_of_all():
-    class Own(pytensor.scalar.basic.UnaryScalarOp):
-        def impl(self, x):
-            return x
-
-    x = pt.matrix("x", shape=(None, 2))
-    list(needs(Elemwise(Own(same_out))(x).owner, 0, 0))
-    Own.nfunc_spec = ("numpy.unwrap", 1, 1)
-    with pytest.raises(NotSeparableError, match="no rule says how Own"):
-        list(needs(Elemwise(Own(same_out))(x).owner, 0, 0))
 
 
 class Array(np.ndarray):
@@ -185,42 +133,8 @@ def test_records_are_read_as_numpy_reads_them_whatever_the_class_of_their_array(
         np.testing.assert_array_equal(columns["y"].take(np.arange(3)), Y[:3])
 
 
-def test_what_is_compiled_is_as_it_was():
-    """Operations keep what they were compiled to: a model can be fitted again."""
-    x = pt.vector("x")
-    for f in (pt.special.softmax, lambda v: pt.grad(pt.gammainc(v, 2.0).sum(), v), pt.round):
-        graph = f(x)
-        function([x], graph, "python")(np.array([0.2, 0.3]))
-        assert not graphs.unproved_in([graph])
-
-
-@pytest.fixture
-def nothing_kept(monkeypatch):
+def test_a_changed_operation_is_given_to_no_other_graph(monkeypatch):
     monkeypatch.setattr(compiling, "_kept", compiling.Kept())
-
-
-def key_of(op):
-    x = pt.vector("x")
-    return compiling.graph_key([x], [op(x)])
-
-
-DIFFERENT = {
-    "a setting": (pt.special.Softmax(axis=(0,)), pt.special.LogSoftmax(axis=(0,))),
-    "a number in a graph": tuple(
-        OpFromGraph([v], [v * number]) for v in [pt.vector()] for number in (2.0, 3.0)
-    ),
-}
-
-
-@pytest.mark.parametrize("pair", DIFFERENT.values(), ids=DIFFERENT)
-def test_the_key_of_a_graph_holds_its_operations(pair):
-    first, other = map(key_of, pair)
-    assert None not in (first, other)
-    assert first == key_of(pair[0])
-    assert first != other
-
-
-def test_a_changed_operation_is_given_to_no_other_graph(nothing_kept):
     x, values = pt.vector("x"), np.array([0.0, 10.0, 20.0])
     function([x], [absolute(nfunc_spec=("numpy.unwrap", 1, 1))(x) * 2.0], "python")
     [result] = function([x], [pt.abs(x) * 2.0], "python")(values)
@@ -232,11 +146,3 @@ def test_without_a_look_at_settings_a_function_passes(what, monkeypatch):
     """The planted fault."""
     monkeypatch.setattr(graphs, "_runs_its_own", lambda op: True)
     assert not graphs.unproved_in([CHANGED[what](pt.matrix("x", shape=(None, 2)))])
-
-
-def test_a_mixture_can_be_read_again():
-    with pm.Model() as model:
-        centres = pm.Normal("centres", 0, 3, shape=2)
-        pm.NormalMixture("y", pm.Dirichlet("w", [2.0, 3.0]), centres, sigma=0.7, observed=Y)
-    plans = [set_up(model, "dp_advi", None, epsilon=1.0, delta=1e-5).plan for _ in range(3)]
-    assert plans[0] == plans[-1]

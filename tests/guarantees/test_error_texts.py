@@ -13,7 +13,6 @@ import pytest
 
 import pymc_dp
 from pymc_dp import ReleaseError
-from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.query import Query
 from tests.guarantees.toys import vectors, wall_of
 
@@ -37,11 +36,6 @@ def prior_from_data(b):
     pm.Normal("y", pm.Normal("a", x.mean(), 1.0) * x, 1.0, observed=CANARY)
 
 
-def prior_from_an_array(b):
-    a = pm.Normal("a", pm.math.sum(pm.math.sqr(CANARY)), 1.0)
-    pm.Normal("y", a * pm.math.sum(np.outer(CANARY[:3], CANARY[:3] ** 2)), 1.0, observed=CANARY)
-
-
 def undeclared(b):
     pm.Normal("y", b * pm.Data("levels", CANARY[:5]).sum(), 1.0, observed=CANARY)
 
@@ -60,15 +54,10 @@ BAD_MODELS = [
     missing_values,
     coupled,
     prior_from_data,
-    prior_from_an_array,
     undeclared,
     rows_that_differ,
     one_group_a_record,
 ]
-
-
-def said(error):
-    return "".join(traceback.format_exception(error))
 
 
 @pytest.mark.parametrize("build", BAD_MODELS)
@@ -96,30 +85,17 @@ def test_the_refusal_of_data_holds_no_value(data):
         pm.Normal("y", pm.Normal("b") * pm.Data("x", CANARY), 1.0, observed=CANARY)
     with pytest.raises(ValueError, match="data=|differ in number") as caught:
         pymc_dp.fit(model=model, data=data, **SETTINGS)
-    assert "1234" not in said(caught.value)
+    assert "1234" not in "".join(traceback.format_exception(caught.value))
 
 
 def quotes_data(batch, context, *weights):
     raise ValueError(f"bad value {batch['x'][0, 0]}")
 
 
-def prints_nothing_but_fails(batch, context, *weights):
-    return np.linalg.cholesky(-batch["x"] @ batch["x"].T)
-
-
-@pytest.mark.parametrize("fails", [quotes_data, prints_nothing_but_fails])
 @pytest.mark.parametrize("where", ["norms", "weighted_sum", "prepare"])
-def test_a_failed_release_holds_no_value(fails, where, capfd):
-    broken = vectors(1)._replace(**{where: fails})
-    wall = wall_of(CANARY[:, None], broken)
+def test_a_failed_release_holds_no_value(where, capfd):
+    wall = wall_of(CANARY[:, None], vectors(1)._replace(**{where: quotes_data}))
     with pytest.raises(ReleaseError) as caught:
         wall.release(Query("score", None))
-    assert "1234" not in said(caught.value)
+    assert "1234" not in "".join(traceback.format_exception(caught.value))
     assert "1234" not in "".join(capfd.readouterr())
-
-
-def test_a_sum_that_is_not_finite_holds_no_value():
-    infinite = FactoredContribution(1, 1, vectors(1).norms, lambda *args: np.array([np.inf]))
-    with pytest.raises(ReleaseError, match="not finite") as caught:
-        wall_of(CANARY[:, None], infinite).release(Query("score", None))
-    assert "1234" not in said(caught.value)

@@ -6,17 +6,15 @@ it into a whole count for each. And noise in floating point left gaps that told 
 """
 
 import numpy as np
-import pymc as pm
 import pytest
 from scipy import stats
 
 import pymc_dp
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import gradient
-from pymc_dp.contributions.scores import DrawnScores, drawn_scores, lengths
+from pymc_dp.contributions.scores import DrawnScores, lengths
 from pymc_dp.driver.fit import set_up
 from pymc_dp.model.graphs import pt
-from pymc_dp.model.modes import sum_over_records
 from pymc_dp.privacy.clipping import SumsByUnit
 from pymc_dp.privacy.contribution import RowContribution, unit_vector
 from pymc_dp.privacy.noise import SecretRandom
@@ -31,11 +29,10 @@ ALPHA = 1e-6
 SIZES = [2, 3, 7, 100, 1000, 3000]
 
 
-@pytest.mark.parametrize("columns", [1, 2, 9, 50])
-@pytest.mark.parametrize("k", [1, 5, 20, 101])
-def test_a_product_of_a_row_is_the_same_in_every_batch(columns, k):
+@pytest.mark.parametrize("k", [1, 20, 101])
+def test_a_product_of_a_row_is_the_same_in_every_batch(k):
     rng = np.random.default_rng(k)
-    rows, matrix = rng.normal(size=(max(SIZES), k)), rng.normal(size=(k, columns))
+    rows, matrix = rng.normal(size=(max(SIZES), k)), rng.normal(size=(k, 9))
     each = [product(rows[[i, i]], matrix)[0] for i in range(40)]
     for size in SIZES:
         moved = np.roll(rows[:size], 3, axis=0)
@@ -44,7 +41,7 @@ def test_a_product_of_a_row_is_the_same_in_every_batch(columns, k):
     assert np.allclose(product(rows, matrix), rows @ matrix)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (21, 21), (150, 150)])
+@pytest.mark.parametrize("shape", [(5, 3), (21, 21), (150, 150)])
 def test_a_rounded_product_is_the_same_in_every_batch_and_close(shape):
     rng = np.random.default_rng(5)
     scales = 10.0 ** rng.uniform(-6, 6, shape[0])  # predictors in raw units
@@ -64,14 +61,6 @@ def test_a_product_of_doubles_is_not_the_same_in_every_batch():
     rng = np.random.default_rng(6)
     rows, matrix = rng.normal(size=(2000, 21)), rng.normal(size=(21, 21))
     assert any((rows[:size] @ matrix != (rows @ matrix)[:size]).any() for size in range(1, 40))
-
-
-def test_rows_that_are_not_finite_stay_so_and_alone():
-    rows = np.array([[1.0, np.inf], [1.0, np.nan], [1e280, 1.0], [0.0, 0.0], [1.0, 2.0]])
-    with np.errstate(all="ignore"):
-        found = rounded_product(rows, np.eye(2))
-    assert not np.isfinite(found[:2]).all(axis=1).any()
-    assert np.allclose(found[2:], [[1e280, 0.0], [0.0, 0.0], [1.0, 2.0]], rtol=1e-7)
 
 
 def test_matrices_of_records_are_multiplied_the_same_in_every_batch():
@@ -117,50 +106,15 @@ def test_graphs_of_records_are_computed_row_by_row():
         assert all((one[0] == every[i]).all() for one, every in zip(two, whole, strict=True))
 
 
-def test_a_sum_over_records_is_the_product():
-    rng = np.random.default_rng(2)
-    X, y = pt.matrix("X"), pt.vector("y")
-    total = function([X, y], [sum_over_records(X.T, y), sum_over_records(y, X)], "python")
-    x, values = rng.normal(size=(30, 4)), rng.normal(size=30)
-    assert all(np.allclose(found, x.T @ values) for found in total(x, values))
-
-
-def wide_regression(n):
-    """A regression with a full matrix of coefficients, at a start where predictors are not 0."""
-    rng = np.random.default_rng(3)
-    start = rng.normal(size=(20, 20))
-    x, y = rng.normal(size=(1, 20)), rng.normal(size=(1, 20))
-    with pm.Model() as model:
-        W = pm.Normal("W", 0, 1, shape=(20, 20), initval=start)
-        s = pm.HalfNormal("s", 1.0, initval=1.0)
-        X = pm.Data("X", np.tile(x, (n, 1)))
-        pm.Normal("y", X @ W, s, observed=np.tile(y, (n, 1)))
-    return model
-
-
-def test_one_record_more_changes_no_bit_of_the_others_scores():
-    setup = set_up(wide_regression(300), "dp_advi", None, epsilon=1.0, delta=1e-6)
-    scores = drawn_scores(setup.records, "python")
-    z = setup.records.start
-
-    def of_first(n):
-        batch = open_private(setup.data).take(np.arange(n))
-        drawn = {k: np.repeat(v[:1], n, axis=0) for k, v in one.items()}
-        return scores.of_batch(batch | drawn, z)[0][0].tobytes()
-
-    one = scores.draw(open_private(setup.data).take(np.arange(2)), z, np.random.default_rng(0))
-    assert len({of_first(n) for n in range(2, 300, 7)}) == 1
+def numerics(model, **terms):
+    return pymc_dp.plan(model, epsilon=1, delta=1e-5, backend="python", **terms).numerics
 
 
 @pytest.mark.parametrize(
     ("method", "name"), [("dp_advi", "linear"), ("vips", "logistic"), ("dp_sep", "log_linear")]
 )
 def test_methods_prove_the_arithmetic_that_they_use(method, name):
-    dry = pymc_dp.plan(
-        model_of(name, draw_data(60, 0)), method=method, epsilon=1, delta=1e-5, backend="python"
-    )
-    assert dry.numerics == "exact"
-    assert "exact arithmetic" in str(dry)
+    assert numerics(model_of(name, draw_data(60, 0)), method=method) == "exact"
 
 
 def test_functions_that_average_are_among_what_is_proved(monkeypatch):
@@ -172,19 +126,14 @@ def test_functions_that_average_are_among_what_is_proved(monkeypatch):
         return made if root is None else made._replace(weights=depends_on_a_neighbour(made.weights))
 
     monkeypatch.setattr(DrawnScores, "estimated", with_neighbours)
-    model = model_of("logistic", draw_data(60, 0))
-    dry = pymc_dp.plan(model, epsilon=1, delta=1e-5, backend="python")
-    assert dry.numerics == "idealized"
+    assert numerics(model_of("logistic", draw_data(60, 0))) == "idealized"
 
 
 def test_units_are_exact_too_and_cancelling_sums_are_not():
     data = draw_data(60, 0)
-    of_units = model_of("logistic", data, unit="person_id")
-    terms = {"epsilon": 1, "delta": 1e-5, "backend": "python"}
-    assert pymc_dp.plan(of_units, unit="person_id", **terms).numerics == "exact"
-    assert (
-        pymc_dp.plan(model_of("belief_net", data), method="vips", **terms).numerics == "idealized"
-    )
+    of_units = model_of("logistic", data, person_id=data["person_id"])
+    assert numerics(of_units, unit="person_id") == "exact"
+    assert numerics(model_of("belief_net", data), method="vips") == "idealized"
 
 
 def vectors_of(rows):
@@ -242,19 +191,8 @@ def test_a_branch_for_the_whole_batch_is_caught():
         test_a_record_that_is_not_finite_changes_no_other_norm(norms_of_one_branch, 33)
 
 
-def of_persons(data):
-    """Give every person an intercept and a slope, which are integrated over 25 nodes."""
-    codes, persons = data["person_id"], int(data["person_id"].max()) + 1
-    with pm.Model() as model:
-        own = pm.Normal("own", pm.Normal("centre", 0, 1), 0.5, shape=persons)
-        slope = pm.Normal("slope", 0, 0.5, shape=persons)
-        person, x = pm.Data("person_id", codes), pm.Data("x", data["X"][:, 0])
-        pm.Poisson("count", pm.math.exp(own[person] + slope[person] * x), observed=data["count"])
-    return model
-
-
 def test_a_unit_adds_the_same_alone_and_in_company():
-    model = of_persons(draw_data(120, 0))
+    model = model_of("persons", draw_data(120, 0))
     setup = set_up(model, "dp_advi", None, epsilon=1.0, delta=1e-6, unit="person_id")
     contribution = gradient(setup.records, "python")
     partition = open_private(setup.data)

@@ -35,7 +35,7 @@ def weighted(data):
 BUILDS = {**CLASSES, "wide": wide, "weighted": weighted}
 # what is fitted by the same rounds is fitted once; topics by dp_advi take ten seconds
 METHODS = {
-    "dp_advi": ["linear", "log_linear", "network", "factors", "wide", "weighted"],
+    "dp_advi": ["linear", "log_linear", "factors", "wide", "weighted"],
     "vips": ["mixture", "topics", "belief_net"],
     "dp_sep": ["network"],
 }
@@ -81,7 +81,8 @@ def test_a_fit_ends_whatever_records_hold(method, name):
     build = BUILDS[name]
     places = DATA.keys() & {*model_of(build).named_vars} - {"group"}  # its extremes are refused
     bad = with_extremes(sorted(places))
-    posterior = fit(build, bad, method=method)["posterior"].to_dataset()
+    own = {"noise_aware": False} if name == "mixture" else {}  # its rounds take a minute
+    posterior = fit(build, bad, method=method, **own)["posterior"].to_dataset()
     assert all(np.isfinite(x).all() for x in posterior.data_vars.values())
 
 

@@ -21,7 +21,6 @@ from pymc_dp.privacy.noise import Grid, SecretRandom
 from pymc_dp.privacy.norms import graph_norms
 from pymc_dp.privacy.private_data import Partition
 from tests.guarantees.test_sensitivity import covered_by
-from tests.guarantees.toys import BeyondBoundError
 from tests.zoo import build as model_of
 from tests.zoo import columns_of, separated
 
@@ -34,20 +33,14 @@ def repeated():
     pm.Normal("y", X * b, 1.0, observed=np.zeros((ROWS, 2)))
 
 
-def heavy_tailed():
-    X = pm.Data("X", np.linspace(0.1, 1, ROWS))
-    pm.StudentT("y", nu=4, mu=X * pm.Normal("b", 0, 1), sigma=1.0, observed=np.zeros(ROWS))
-
-
 def covered(build, method, **settings):
     model = model_of(build)
     budget = {"noise_multiplier": 1.0, "delta": 1e-5, "sampling": "full"}
     # the method's own updates
     prepared = set_up(model, method, 2, noise_aware=False, **budget, **settings)
     compiled = compile_method(prepared, "python")
-    query = prepared.method.query(
-        prepared.method.init(np.random.default_rng(0)), rng=np.random.default_rng(0)
-    )
+    rng = np.random.default_rng(0)
+    query = prepared.method.query(prepared.method.init(rng), rng=rng)
     return covered_by(compiled.contributions[query.name], columns_of(prepared), query.context)
 
 
@@ -55,13 +48,12 @@ def length_of(covered, record):
     return np.linalg.norm(covered([record]) - covered([]))
 
 
-FORMS = [("vips", {}), ("dp_sep", {})]
 CANCELLING = [{"X": (0.1, 0.3), "y": (3 * size, -size)} for size in (1e13, 1e15, 1e18, 1e30, 1e100)]
 
 
-@pytest.mark.parametrize(("method", "settings"), FORMS)
-def test_outcomes_that_cancel_in_a_score_stay_inside(method, settings):
-    inside = covered(repeated, method, **settings)
+@pytest.mark.parametrize("method", ["vips", "dp_sep"])
+def test_outcomes_that_cancel_in_a_score_stay_inside(method):
+    inside = covered(repeated, method)
     assert max(length_of(inside, record) for record in CANCELLING) <= 1
 
 
@@ -80,12 +72,6 @@ def test_a_sum_whose_parts_cancel_after_they_are_weighted_is_caught(monkeypatch)
         length_of(inside, {"X": (0.1, 0.3), "y": (11_000.0, 0.0)})
 
 
-def test_curvatures_near_the_least_double_stay_inside():
-    inside = covered(heavy_tailed, "dp_sep")
-    for size in np.geomspace(5e160, 2e162, 60):
-        assert length_of(inside, {"X": size, "y": 1e12}) <= 1
-
-
 def shifted():
     X, shift = (pm.Data(name, np.linspace(0.1, 1, ROWS)) for name in ("X", "shift"))
     pm.Bernoulli("y", logit_p=X * pm.Normal("b", 0, 1) + shift, observed=np.arange(ROWS) % 2)
@@ -102,7 +88,8 @@ def longest_far_from_its_place(method, form):
 def test_rows_whose_weight_would_be_near_the_least_double_stay_inside(method, form, monkeypatch):
     assert longest_far_from_its_place(method, form) <= 1
     monkeypatch.setattr(regression, "LONGEST_ROW", np.inf)
-    with pytest.raises(BeyondBoundError):  # the wall sees it where a batch has little else
+    # the wall sees it where a batch has little else
+    with pytest.raises(ReleaseError, match="beyond its bound"):
         longest_far_from_its_place(method, form)
 
 
@@ -142,15 +129,9 @@ def longest(build):
 
 @pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
 @pytest.mark.parametrize("build", [one_meeting, three_meetings])
-def test_a_latent_behind_a_function_cannot_take_a_record_past_the_clip_norm(build):
+def test_a_latent_behind_a_function_cannot_take_a_record_past_the_clip_norm(build, monkeypatch):
     assert longest(build) <= 1
 
-
-@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
-@pytest.mark.parametrize("build", [one_meeting, three_meetings])
-def test_parts_that_are_added_over_the_batch_before_they_are_pulled_back_are_caught(
-    build, monkeypatch
-):
     def added_first(latent, edges, hidden, weights, count):
         touching = frontier.edges_of(latent, edges)
         sums = [(disconnected_grad(e.total(edges[e], weights)) * e.operand).sum() for e in touching]
@@ -158,5 +139,6 @@ def test_parts_that_are_added_over_the_batch_before_they_are_pulled_back_are_cau
         total = grad(pt.add(*sums), latent).ravel()
         return frontier._Part(rows, total, tuple(edges[e] for e in touching), formed=True)
 
+    # the planted fault: parts are added over the batch before they are pulled back
     monkeypatch.setattr(frontier, "_part", added_first)
     assert longest(build) > 1

@@ -5,7 +5,6 @@ keys are fresh, renewed after a fork and never pickled; a test mode says so in i
 """
 
 import copy
-import itertools
 import math
 import os
 import pickle
@@ -70,11 +69,7 @@ def p_of_closest_pair(rows):
 
 def released(x, **settings):
     wall = wall_of(
-        x,
-        clip_norm=CLIP_NORM,
-        noise_multiplier=NOISE_MULTIPLIER,
-        count=RELEASES,
-        **settings,
+        x, clip_norm=CLIP_NORM, noise_multiplier=NOISE_MULTIPLIER, count=RELEASES, **settings
     )
     return np.stack([wall.release(Query("score", None)).value for _ in range(RELEASES)])
 
@@ -101,13 +96,6 @@ def test_noise_around_a_sum_is_the_noise_around_nothing():
     assert min(found.values()) > ALPHA, found
 
 
-def test_the_release_says_its_noise():
-    noisy = wall_of(np.zeros((3, 2)), clip_norm=3.0, noise_multiplier=2.0).release(
-        Query("score", None)
-    )
-    assert noisy.sd == SD
-
-
 def test_adaptive_clipping_pays_for_its_count_with_more_noise():
     contribution, context, joint = counted(vectors(SIZE), None, 0.5, CLIP_NORM)
     wall = wall_of(np.zeros((0, SIZE)), contribution, noise_multiplier=2.0, count=RELEASES)
@@ -132,10 +120,6 @@ def from_one_key(self, sd, step, size):
     return np.rint(sd / step * np.random.default_rng(7).standard_normal(size))
 
 
-def from_few_keys(self, sd, step, size, keys=itertools.cycle(range(300))):  # noqa: B008
-    return np.rint(sd / step * np.random.default_rng(next(keys)).standard_normal(size))
-
-
 def one_number_for_all_coordinates(self, sd, step, size):
     return np.repeat(real_gaussian(self, sd, step, 1), size)
 
@@ -152,12 +136,9 @@ def laplace(self, sd, step, size):
 @pytest.mark.parametrize(
     ("fault", "shows_in"),
     [
-        (short_by(0.05), "variance"),
         (short_by(0.02), "variance"),
-        (short_by(-0.02), "variance"),
         (divided_by_the_batch, "variance"),
         (from_one_key, "pairs of releases"),
-        (from_few_keys, "pairs of releases"),
         (one_number_for_all_coordinates, "pairs of coordinates"),
         (smoothed, "coordinates"),
         (laplace, "shape"),
@@ -166,11 +147,6 @@ def laplace(self, sd, step, size):
 def test_faulty_noise_is_caught(fault, shows_in, monkeypatch):
     monkeypatch.setattr(SecretRandom, "rounded_gaussian", fault)
     assert p_values(released(np.zeros((50, SIZE))), SD)[shows_in] < ALPHA
-
-
-def test_a_fresh_key_for_every_source():
-    draws = [SecretRandom().rounded_gaussian(1.0, 2.0**-28, 4) for _ in range(20)]
-    assert len(np.unique(draws)) == 80
 
 
 def drawn_in_a_child(source):
@@ -187,57 +163,48 @@ def drawn_in_a_child(source):
         return np.frombuffer(pipe.read(), np.int64)
 
 
-def test_a_forked_child_draws_other_numbers():
+def test_a_forked_child_draws_other_numbers(monkeypatch):
     source = SecretRandom()
-    assert (
-        np.intersect1d(drawn_in_a_child(source), source.rounded_gaussian(1.0, 2.0**-28, 8)).size
-        == 0
-    )
-
-
-def test_a_child_that_kept_the_key_would_repeat_the_noise(monkeypatch):
+    of_child, own = drawn_in_a_child(source), source.rounded_gaussian(1.0, 2.0**-28, 8)
+    assert not np.intersect1d(of_child, own).size
+    # the planted fault: a child keeps the key
     source = SecretRandom()
     monkeypatch.setattr(SecretRandom, "_key", lambda self: None)
     assert np.array_equal(drawn_in_a_child(source), source.rounded_gaussian(1.0, 2.0**-28, 8))
 
 
-@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
-@pytest.mark.parametrize(
-    "secret",
-    [
-        SecretRandom(),
-        wall_of(np.zeros((2, 2))),
-        wall_of(np.zeros((2, 2)))._partitions,
-        wall_of(np.zeros((2, 2)), codes=[0, 0])._partitions,
-        PrivateData({"x": Column(np.zeros((2, 2)), 0, "float64")}),
-        Column(np.zeros((2, 2)), 0, "float64"),
-    ],
-)
-def test_secrets_are_neither_pickled_nor_copied(secret, duplicate):
-    with pytest.raises(TypeError, match="must not be pickled or copied"):
-        duplicate(secret)
+def secrets():
+    x = np.zeros((2, 2))
+    wall, of_units = wall_of(x), wall_of(x, codes=[0, 0])
+    column = Column(x, 0, "float64")
+    data = PrivateData({"x": column})
+    return [SecretRandom(), wall, wall._partitions, of_units._partitions, data, column]
+
+
+def test_secrets_are_neither_pickled_nor_copied():
+    for secret in secrets():
+        for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match="must not be pickled or copied"):
+                duplicate(secret)
 
 
 def coin(**settings):
     model = zoo.coin(np.repeat([0, 1], [30, 70]))
-    return pymc_dp.fit(
-        7, model=model, delta=1e-5, draws=5, progressbar=False, random_seed=11, **settings
-    )
+    terms = {"delta": 1e-5, "draws": 5, "progressbar": False, "backend": "python"}
+    return pymc_dp.fit(7, model=model, random_seed=11, **terms, **settings)
 
 
 def test_random_seed_repeats_public_draws_and_leaves_the_noise_alone(monkeypatch):
-    asked, handed = [], []
+    handed = []
     release = PrivacyWall.release
 
     def spy(self, query):
         noisy = release(self, query)
-        asked.append(query.context)
         handed.append(noisy.value)
         return noisy
 
     monkeypatch.setattr(PrivacyWall, "release", spy)
     first, second = coin(noise_multiplier=2.0), coin(noise_multiplier=2.0)
-    assert np.array_equal(asked[0], asked[7])
     assert not np.intersect1d(np.concatenate(handed[:7]), np.concatenate(handed[7:])).size
     assert not first["posterior"].equals(second["posterior"])
     # rounds draw outcomes by secret randomness, so gradient steps alone repeat
@@ -246,11 +213,10 @@ def test_random_seed_repeats_public_draws_and_leaves_the_noise_alone(monkeypatch
 
 
 def test_the_test_mode_repeats_and_claims_nothing():
-    results = []
-    for _ in range(2):
-        with deterministic_noise(5):
-            results.append(coin(noise_multiplier=2.0))
-    first, second = results
+    with deterministic_noise(5):
+        first = coin(noise_multiplier=2.0)
+    with deterministic_noise(5):
+        second = coin(noise_multiplier=2.0)
     assert first["posterior"].equals(second["posterior"])
     privacy = first["privacy"]
     assert math.isnan(privacy.attrs["epsilon"])

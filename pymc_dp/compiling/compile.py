@@ -10,7 +10,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,19 +79,17 @@ def function(
     for variable in ancestors(variables):
         if isinstance(variable, Constant):  # a rewrite appends its trace to itself: it doubles
             variable.tag.trace = []
-    compile_it = partial(_compile, inputs, outputs, backend, updates)
     key = graph_key(inputs, variables) if backend == "python" and updates is None else None
-    fn = rewritten_once(key and (isinstance(outputs, Variable), key), compile_it)
+    key = key and (isinstance(outputs, Variable), key)
+    if key is not None and (kept := _kept.get(key)) is not None:
+        fn: Function = kept.create()  # with storage of its own
+    else:
+        settings: Any = {"updates": updates, "on_unused_input": "ignore"}
+        with nullcontext() if backend == "c" else without_c():
+            fn = maker.function(inputs, outputs, mode=compile_mode(backend), **settings)
+        if key is not None and not writes_into_itself(fn.maker.fgraph):
+            _kept.put(key, fn.maker)
     fn.trust_input = True
-    return fn
-
-
-def _compile(inputs: Sequence[AnyVariable], outputs: Any, backend: str, updates: Any) -> Function:
-    compiler = nullcontext() if backend == "c" else without_c()
-    with compiler:
-        fn: Function = maker.function(
-            inputs, outputs, mode=compile_mode(backend), updates=updates, on_unused_input="ignore"
-        )
     return fn
 
 
@@ -117,19 +114,6 @@ class Kept(threading.local):
 
 # what PyTensor calls a maker, which makes functions of a graph
 _kept = Kept()
-
-
-def rewritten_once(key: Hashable | None, compile_it: Callable[[], Function]) -> Function:
-    """Return a function with storage of its own, by the rewrites of an equal graph, if any."""
-    if key is None:
-        return compile_it()
-    if (maker := _kept.get(key)) is not None:
-        again: Function = maker.create()
-        return again
-    fn = compile_it()
-    if not writes_into_itself(fn.maker.fgraph):
-        _kept.put(key, fn.maker)
-    return fn
 
 
 def writes_into_itself(graph: FunctionGraph) -> bool:

@@ -329,14 +329,17 @@ def _join(
 ) -> Mask:
     """Put one observed variable in place of the two, and a latent where others read it."""
     mask = shared(missing, name=f"{MASK}{name}", shape=(None,) * missing.ndim)
-    node, value = seen.inputs[0].owner, seen.inputs[1]
+    value: Tensor
+    draw, value = seen.inputs
+    node = draw.owner
     parameters = [*map(partial(_for_all, name, ~missing), node.inputs[2:], node.op.ndims_params)]
     # in missing places stands a number that no term reads
     filler = 0.5 if value.type.dtype.startswith("float") else 1
     filled = np.full(missing.shape, filler, dtype=value.type.dtype)
     filled[~missing] = value.data
-    draw = _drawn(node, missing.shape, parameters)
-    observed = model_observed_rv(draw, pt.constant(filled), name, *whole.op.dims)
+    observed = model_observed_rv(
+        _drawn(node, missing.shape, parameters), pt.constant(filled), name, *whole.op.dims
+    )
     joined = whole.inputs[0]
     readers = [client for client, _ in fgraph.clients[joined] if client is not whole]
     added = [observed]

@@ -100,7 +100,7 @@ def by_batches(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
     if node.outputs[0].type.ndim == len(node.op.outputs_sig[0]):
         return None  # one record's alone, such as the inverse below
     if isinstance(core, AllocDiag) and (core.offset, core.axis1, core.axis2) == (0, 0, 1):
-        x = node.inputs[0]  # the last axis goes on diagonals, whose axes come first of the core's
+        x: Tensor = node.inputs[0]  # its last axis goes on diagonals, whose axes come first
         batch = x.ndim - len(node.op.inputs_sig[0])
         diagonal = pt.switch(pt.eye(x.shape[-1], dtype="bool"), x[..., None], 0.0)
         whole = pt.moveaxis(diagonal, (-2, -1), (batch, batch + 1))

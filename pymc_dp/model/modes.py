@@ -248,14 +248,21 @@ PYTHON: Mode = FAST_RUN.excluding(
 AS_WRITTEN = Mode(linker=UfuncLinker(), optimizer="None")
 
 
-def as_written(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Function:
+def as_written(
+    inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable], mode: Mode = AS_WRITTEN
+) -> Function:
     """Make a function of graphs that are not rewritten, for inputs of the right type."""
     with without_c():
         fn: Function = maker.function(
-            list(inputs), list(outputs), mode=AS_WRITTEN, on_unused_input="ignore"
+            list(inputs), list(outputs), mode=mode, on_unused_input="ignore"
         )
     fn.trust_input = True
     return fn
+
+
+def rewritten(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Function:
+    """Make a function of graphs as a fit rewrites them."""
+    return as_written(inputs, outputs, PYTHON)
 
 
 def without_c() -> AbstractContextManager[None]:

@@ -2,12 +2,12 @@
 
 Nothing else may, beside the wall and the checks of `tables`. They return nothing: what comes of
 them is a refusal, or a warning to the curator, and no number of theirs enters a plan, a graph or a
-result. A fit is therefore conditional on their acceptance (docs/guarantee.md). Most of them read
-one table, `arrays`; they stand in the order of `check_values`.
+result. A fit is therefore conditional on their acceptance (docs/guarantee.md). Most read one table,
+`arrays`; they stand in the order of `check_values`.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,7 +18,6 @@ from pymc.distributions.truncated import TruncatedRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.maker import function
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.basic import MultinomialRV
 from pytensor.tensor.shape import Shape, Shape_i
@@ -31,7 +30,7 @@ from pymc_dp.model.axis import counted_rows, gather_layout
 from pymc_dp.model.batch import RecordGraph, before_casts
 from pymc_dp.model.graphs import AnyVariable, tensor_constants
 from pymc_dp.model.harden import is_structural
-from pymc_dp.model.modes import PYTHON, as_written, without_c
+from pymc_dp.model.modes import PYTHON, as_written, rewritten
 from pymc_dp.model.split import Split, simplify
 from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition, UnitBlocks, Units
@@ -39,13 +38,11 @@ from pymc_dp.privacy.private_data import Column, Columns, Partition, UnitBlocks,
 SMALL_GROUP = 5
 FEWEST_PAIRS = 8  # fewer could be equal by chance
 ROWS = 2**16  # of one evaluation
-# distances from the start, on the latents' own scale. The first is nearly none: at the start itself
-# a shape may be 1, where a gamma has a zero; the others give records another chance
+# from the start, on the latents' own scale; nearly none, since there a gamma's shape may be 1
 DISTANCES = (1e-6, 0.3, 0.3, 1.0, 1.0, 1.0, 3.0, 3.0, 3.0)
 AS_MANY = (
-    "along an axis as there are records, or units, or one less, and that number is private. Give "
-    "it another length. Under neighbours='zero_out' or 'replace_one' the number of records, or "
-    "with unit= that of units, is public."
+    "along an axis as there are records, or units, or one less. Give it another length, or take "
+    "neighbours='zero_out' or 'replace_one', where the number of records, or units, is public."
 )
 
 
@@ -111,8 +108,8 @@ def check_values(
 ) -> None:
     """Refuse or warn of what the records of a model are; ``graph`` is that of a batch of them.
 
-    ``point`` is where latents start. ``numbers`` are public ones, by what they are, to compare with
-    statistics of the records; None where a fit has no noise.
+    ``numbers`` are public ones, by what they are, to compare with statistics of the records; None
+    where a fit has no noise.
     """
     check_groups(split, data)
     table = arrays(split, data.columns)
@@ -127,8 +124,7 @@ def check_values(
     texts += normalised_weights(table)
     if numbers is not None:
         rows = next(iter(data.columns.values())).rows
-        counts = set() if number_is_public and data.units is None else {rows}
-        counts |= set() if number_is_public else {data.number}
+        counts = {rows, data.number} - ({data.number} if number_is_public else set())
         private = {n: x for n, x in table.items() if n not in split.hardened.public}
         texts += statistics_of_records(numbers, private, counts)
     for text in texts:
@@ -247,10 +243,9 @@ def refuse_as_many(
 ) -> None:
     """Refuse what has as many entries as there are records or units, or one less.
 
-    An array of the records with as many columns, such as a matrix of kernels or of persons, would
-    couple them. As the length of a shared latent, or of an array without a name, the number would
-    be released, or enter the model; ``number_is_public`` is of units: of rows that belong to units
-    of several it is never public.
+    An array of the records with as many columns would couple them. As the length of a latent, or of
+    an array without a name, the number would be released, or enter the model; ``number_is_public``
+    is of units: of rows that belong to units of several it is never public.
     """
     rows = next(iter(data.columns.values())).rows
     numbers = {data.number, rows}
@@ -261,9 +256,8 @@ def refuse_as_many(
             raise NotSeparableError(
                 f"`{name}` has as many columns as there are records or units, or one less, or an "
                 "intercept more: each row would be made of all records. Compute columns from one "
-                "record each, such as kernels at a few public places or the basis of pm.gp.HSGP, "
-                "and index latents of persons by the array that unit= names. If there are few "
-                "records, add rows or leave a column out."
+                "record each, such as kernels at a few public places, and index latents of persons "
+                "by the array that unit= names. If there are few records, add rows."
             )
     private = numbers - ({data.number} if number_is_public else set())
     for name, value in split.shared.items():
@@ -356,21 +350,14 @@ def _by_record(name: str, partition: Partition) -> np.ndarray:
 
 
 def refuse_centres(split: Split, columns: Columns) -> None:
-    """Refuse numbers that a library took from the records before they were a graph.
+    """Refuse an array of one number that is the mean or the middle of a column.
 
-    `pm.gp.HSGP` centres by the first inputs that it is given, and keeps the centre as a number: an
-    array of one number that is the mean or the middle of a column.
+    `pm.gp.HSGP` centres by the first inputs that it is given, and keeps the centre as a number.
     """
     model = split.hardened.model
     for rv in (*model.observed_RVs, *model.potentials):
-        single = [
-            float(v.data.item())
-            for v in ancestors([rv])
-            if isinstance(v, Constant)
-            and getattr(v, "ndim", 0) > 0
-            and np.size(v.data) == 1
-            and v.type.dtype.startswith("float")
-        ]
+        arrays = [x.data for x in tensor_constants(ancestors([rv])) if np.ndim(x.data)]
+        single = [x.item() for x in arrays if x.size == 1 and x.dtype.kind == "f"]
         numbers = [x for x in single if x]
         for name, column in columns.items() if numbers else ():
             if _has_centre(name, column, numbers):
@@ -524,14 +511,13 @@ def _copies(
 def not_finite(table: Mapping[str, Array]) -> Iterator[str]:
     """Name arrays with values that are not finite: the likelihood of a record with one is nan."""
     for x in table.values():
-        if x.role not in ("observed", "read") or x.values.dtype.kind != "f":
-            continue
-        if np.isinf(x.values).any():
+        is_read = x.role in ("observed", "read") and x.values.dtype.kind == "f"
+        if is_read and np.isinf(x.values).any():
             yield (
                 f"{x.name} has infinite values, and a record with one adds nothing to the fit. Put "
                 "a public number in their place, or drop these records before."
             )
-        if np.isnan(x.values).any():
+        if is_read and np.isnan(x.values).any():
             yield (
                 f"{x.name} has missing values, nan. Unless the model replaces them, a record with "
                 "one adds nothing to the fit. Observe a predictor by a variable of its own, "
@@ -576,10 +562,9 @@ def _impossible(
     terms = {n: x for n, x in zip(split.terms, graph.terms, strict=True) if n not in split.local}
     variables = [*graph.inputs.items(), *shared.items()]
     inputs, outputs = [variable for _, variable in variables], list(terms.values())
+    starts = {n: point[n] for n in shared}
     # where a latent of the first record starts stands for all of them
-    starts = {n: np.take(point[n], [0], graph.axes[n]) for n in local} | {
-        n: point[n] for n in shared
-    }
+    starts |= {n: np.take(point[n], [0], graph.axes[n]) for n in local}
     points = [
         {n: x + distance * rng.standard_normal(x.shape) for n, x in starts.items()}
         for distance in DISTANCES
@@ -609,13 +594,6 @@ def _impossible(
                 yield name
 
 
-def rewritten(inputs: list[Any], graphs: list[Any]) -> Callable[..., list[np.ndarray]]:
-    """Make a function of graphs as a fit rewrites them."""
-    with without_c():
-        fn: Any = function(inputs, graphs, mode=PYTHON, on_unused_input="ignore")
-    return fn  # type: ignore[no-any-return]
-
-
 @np.errstate(all="ignore")
 def own_means(table: Mapping[str, Array]) -> Iterator[str]:
     """Name arrays with a column that adds up to 0, as one does that was centred by its own mean."""
@@ -635,20 +613,18 @@ def own_means(table: Mapping[str, Array]) -> Iterator[str]:
 def rare_levels(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> Iterator[str]:
     """Name arrays with a column that is 1 for a few records, or units, and 0 for all others."""
     codes = units.codes if isinstance(units, Units) else None
-    for x in table.values():
-        if x.role == "read" and any(_is_rare(column, codes) for column in x.vectors):
-            yield (
-                f"{x.name} has a column that is 1 for fewer than {SMALL_GROUP} {_unit(units)}s and "
-                "0 for all others, as a rare level has: private noise will drown its coefficient, "
-                "and that it exists must be public. Merge levels by a public rule."
-            )
-
-
-def _is_rare(x: np.ndarray, codes: np.ndarray | None) -> bool:
-    at = np.flatnonzero(x)
-    if not 0 < at.size < x.size or (x[at] != 1).any():
-        return False
-    return bool(np.unique(at if codes is None else codes[at]).size < SMALL_GROUP)
+    for array in table.values():
+        for x in array.vectors if array.role == "read" else ():
+            at = np.flatnonzero(x)
+            owners = np.unique(at if codes is None else codes[at])
+            if 0 < at.size < x.size and owners.size < SMALL_GROUP and (x[at] == 1).all():
+                yield (
+                    f"{array.name} has a column that is 1 for fewer than {SMALL_GROUP} "
+                    f"{_unit(units)}s and 0 for all others, as a rare level has: private noise "
+                    "will drown its coefficient, and that it exists must be public. Merge levels "
+                    "by a public rule."
+                )
+                break
 
 
 def measurements_in_rows(table: Mapping[str, Array]) -> Iterator[str]:
@@ -667,16 +643,15 @@ def measurements_in_rows(table: Mapping[str, Array]) -> Iterator[str]:
 
 def normalised_weights(table: Mapping[str, Array]) -> Iterator[str]:
     """Say that weights have a mean of 1, or a sum of 1 or 100, up to the rounding of files."""
-    for name, x in (
-        (array.name, array.values) for array in table.values() if array.role == "weight"
-    ):
+    for array in table.values():
+        x = array.values
         targets = {"have a mean of 1": len(x), "add up to 1": 1, "add up to 100": 100}
-        for what, target in targets.items():
+        for what, target in targets.items() if array.role == "weight" else ():
             if (x % 1).any() and abs(x.sum() / target - 1) < 1e-5:
                 yield (
-                    f"weights={name} {what}, as weights do that were divided by their own mean or "
-                    "sum. Then every record moves the weights of all others, which epsilon does "
-                    "not cover: give the weights of the design, or divide them by a public number."
+                    f"weights={array.name} {what}, as weights do that were divided by their own "
+                    "mean or sum. Then every record moves the weights of all others, which epsilon "
+                    "does not cover: give the weights of the design, or divide by a public number."
                 )
 
 
@@ -687,9 +662,8 @@ def statistics_of_records(
 
     ``numbers`` are compared, by what they are, with the smallest and the largest value, the mean
     and the standard deviation of every column, and with ``counts``, private numbers of records or
-    units; all to six digits. Not compared are numbers of two significant digits or fewer, which
-    people choose; an end that five records share, which is that of a scale or a cut, and which one
-    record does not move; and arrays of numbers.
+    units; all to six digits. Numbers of two significant digits or fewer people choose, and an end
+    that five records share is that of a scale: these are not compared.
     """
     exact = {
         k: np.array([x for x in every if float(f"{x:.2g}") != x]) for k, every in numbers.items()
@@ -708,9 +682,8 @@ def statistics_of_records(
         if np.isclose(given[:, None], values, rtol=1e-6, atol=0).any()
     }
     return [
-        f"{what} equals {text}. If it was taken from the records, it stands there without noise, "
-        "which epsilon does not cover: give a number that is known without them, such as the end "
-        "of a scale or a round one. If it is public by itself, all is well."
+        f"{what} equals {text}. If it was taken from the records, no noise was added to it: give a "
+        "number that is known without them, such as a round one. If it is public, all is well."
         for what, text in equal.items()
     ]
 

@@ -19,7 +19,7 @@ from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.jax.linker import JAXLinker
 from pytensor.tensor.blockwise import Blockwise
@@ -139,14 +139,10 @@ def _steps(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Has
     for node in toposort(outputs, blockers=inputs):
         read = tuple(known[x] if x in known else _constant(x) for x in node.inputs)
         known |= {x: (len(steps), k) for k, x in enumerate(node.outputs)}
-        op = node.op
-        steps.append((type(op), op, _settings(op), read, tuple(x.type for x in node.outputs)))
+        op = node.op  # PyTensor's own comparison leaves some of what it holds out
+        own = tuple((name, repr(x)) for name, x in sorted(vars(op).items()) if name not in COMPILED)
+        steps.append((type(op), op, own, read, tuple(x.type for x in node.outputs)))
     return tuple(steps), tuple(known[x] if x in known else _constant(x) for x in outputs)
-
-
-def _settings(op: Op) -> Hashable:
-    """Return all that an operation holds: PyTensor's own comparison leaves some of it out."""
-    return tuple((name, repr(x)) for name, x in sorted(vars(op).items()) if name not in COMPILED)
 
 
 def _constant(x: AnyVariable) -> Hashable:

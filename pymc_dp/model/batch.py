@@ -214,13 +214,6 @@ class _Drawn(NamedTuple):
     trials: frozenset[AnyVariable]  # the leaf where it says how many trials are drawn, else empty
 
     @property
-    def is_binary(self) -> bool:
-        """Whether it is a Bernoulli outcome as it is drawn, one of each record."""
-        last = self.random[-1]
-        one_each = all(self.leaf.type.broadcastable[1:])
-        return self.graph is last.stand_in and isinstance(last.node.op, BernoulliRV) and one_each
-
-    @property
     def read(self) -> set[AnyVariable]:
         """What its distributions read, beside what they draw and how often."""
         drawn = [one.stand_in for one in self.random]
@@ -232,8 +225,7 @@ def find_outcomes(split: Split, lengths: frozenset[AnyVariable]) -> tuple[Outcom
     """Build graphs that draw outcomes; None where the model does not say how, or not by records.
 
     They come in stages, each of which reads what the stages before have drawn: first the latents of
-    single records or units, as values on the real line of which records of one unit must share one.
-    Potentials have no distribution. ``lengths`` are those of dimensions that are not public.
+    single records or units. ``lengths`` are those of dimensions that are not public.
     """
     model, leaves = split.hardened.model, split.hardened.leaves
     rvs = {rv.name: rv for rv in (*model.observed_RVs, *model.free_RVs)}
@@ -292,7 +284,9 @@ def _outcomes(
         outcome: Tensor = vectorize_graph(new[one.graph], draws)
         outcomes[name] = outcome.astype(value.type.dtype)
     variables = {str(one.leaf.name): one.name for one in drawn}
-    is_binary = len(drawn) == 1 and drawn[0].is_binary
+    first, is_bernoulli = drawn[0], isinstance(drawn[0].random[-1].node.op, BernoulliRV)
+    is_as_drawn = first.graph is first.random[-1].stand_in and len(drawn) == 1
+    is_binary = is_bernoulli and is_as_drawn and all(first.leaf.type.broadcastable[1:])
     return Outcomes(outcomes, variables, number, batch.inputs, tuple(generators), is_binary)
 
 

@@ -142,18 +142,15 @@ def unproved_by_variable(
 
 def is_proved(op: Op) -> bool:
     """Whether an operation computes from its inputs alone; those inside it are not looked at."""
-    settings = [x for name, x in vars(op).items() if name not in COMPILED]
+    settings, kind = [x for name, x in vars(op).items() if name not in COMPILED], type(op)
+    # PyMC's class for a distribution that an author composes of others
+    is_composed = kind.__bases__ == (CustomSymbolicDistRV,) and vars(kind).keys() <= OF_A_COMPOSED
     return (
-        (type(op) in LISTED or _is_composed(type(op)))
+        (kind in LISTED or is_composed)
         and not op.destroy_map
         and _runs_its_own(op)
         and all(map(is_plain, settings))
     )
-
-
-def _is_composed(kind: type[Op]) -> bool:
-    """Whether a class is PyMC's for a distribution that an author composes of others."""
-    return kind.__bases__ == (CustomSymbolicDistRV,) and vars(kind).keys() <= OF_A_COMPOSED
 
 
 def _runs_its_own(op: Op) -> bool:

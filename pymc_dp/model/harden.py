@@ -88,9 +88,8 @@ def is_structural(value: np.ndarray) -> bool:
     """Say whether an array carries at most two numbers: a fill, an even sequence, an identity.
 
     It equals what NumPy makes to the last bit, or each entry could carry some bits of a record.
-    Libraries make such arrays by themselves: ``np.ones(3)``, the frequencies of a basis, a jitter
-    on a diagonal, the row numbers of a packed Cholesky factor. Two real numbers are a sequence
-    only if they differ by one.
+    Libraries make such arrays: the frequencies of a basis, a jitter on a diagonal, the row numbers
+    of a packed Cholesky factor. Two real numbers are a sequence only if they differ by one.
     """
     value = np.asarray(value)
     flat = value.ravel()
@@ -233,10 +232,7 @@ def _observing(fgraph: FunctionGraph, constant: Constant[Any]) -> list[str]:
 
 
 def _keep_limits(fgraph: FunctionGraph) -> None:
-    """Write every limit of censoring that is an array into its variable.
-
-    PyMC leaves out those that are infinite for all records: whether some are is private.
-    """
+    """Write all limits of censoring into their variable: PyMC leaves out those never reached."""
     for node in fgraph.toposort():
         if isinstance(node.op, CensoredRV):
             dist, *limits = node.inputs
@@ -267,11 +263,9 @@ def _adds_axes(node: Node, variable: Constant[Any]) -> bool:
 def _lift(
     fgraph: FunctionGraph, constant: Constant[Any], names: Iterator[str], lifted: list[DataLeaf]
 ) -> None:
-    """Put a leaf in place of a constant; one array without a name that is used twice is one leaf.
-
-    It is the same by its place in memory: whether two arrays have equal values is private.
-    """
+    """Put a leaf in place of a constant; an array without a name that is used twice is one."""
     observed = _observing(fgraph, constant)
+    # the same by its place in memory: whether two arrays have equal values is private
     same = [] if observed else [leaf for leaf in lifted if _is_same(leaf, constant.data)]
     if not same:
         name = observed[0] if observed else next(names)

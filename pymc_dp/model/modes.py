@@ -152,10 +152,7 @@ def _values_at(x: Tensor, *indices: Tensor) -> Tensor:
 
 
 class UfuncLinker(PerformLinker):
-    """PyTensor's Python linker, which calls ufuncs directly and gives no warnings of their numbers.
-
-    What it computes for a record does not depend on other records, to the last bit.
-    """
+    """PyTensor's Python linker, which calls ufuncs directly and gives no warnings of numbers."""
 
     def make_all(self, *args: Any, **settings: Any) -> Any:
         """Make a function of a graph, as the linker of PyTensor does."""
@@ -175,10 +172,7 @@ class UfuncLinker(PerformLinker):
 
 
 def _in_order(node: Node, call: Any) -> Callable[[], None]:
-    """Return a call that reduces an array in the order of its axes.
-
-    NumPy adds numbers up as they lie in memory, which may change with the number of records.
-    """
+    """Return a call that reduces in the order of axes: that in memory changes with records."""
     [source], [target] = call.inputs, call.outputs
 
     def reduce() -> None:

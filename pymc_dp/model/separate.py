@@ -260,8 +260,7 @@ def proved_graphs(
 ) -> tuple[dict[str, list[AnyVariable]], frozenset[str], set[str]]:
     """Refuse operations that no proof covers and the author does not declare.
 
-    Returns `_graphs_read`, the author's operations that are declared to hold no data, and the
-    deterministics with others.
+    Returns `_graphs_read`, the operations that are declared, and the deterministics with others.
     """
     unproved = unproved_by_variable(hardened.model, factors, prior)
     every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
@@ -419,11 +418,7 @@ def refuse_undeclared(split: Split) -> None:
 
 
 def refuse_data_in_prior(split: Split, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse priors and initial values that read data.
-
-    An unnamed array in a prior cannot be distinguished from data. It is trusted where it has the
-    shape of what it describes; ``shapes`` are those of the latents' unconstrained values.
-    """
+    """Refuse priors and initial values that read data; trust unnamed arrays of a latent's shape."""
     hardened, records = split.hardened, split.axes.axis
     for name, value in hardened.initvals.items():
         if isinstance(value, Variable) and not isinstance(value, Constant):

@@ -118,9 +118,8 @@ def likelihood_terms(
 ) -> tuple[Terms, Terms]:
     """Split observed variables and potentials into likelihood terms and terms of the prior.
 
-    Potentials, and observed variables that are declared public, belong to the prior where they
-    reach no private array. An array without a name may hold records; but what a public observation
-    reads may be regular, such as ones.
+    Potentials, and what is observed and public, belong to the prior where they reach no private
+    array. One without a name may hold records; but a public observation may read a regular one.
     """
     model, public, leaves = hardened.model, hardened.public, hardened.leaves
     variables = [*model.observed_RVs, *model.potentials]
@@ -180,10 +179,7 @@ def declare_public(hardened: HardenedModel, names: Iterable[str]) -> HardenedMod
 
 
 def of_own_trials(rv: AnyVariable, counts: Tensor) -> Tensor:
-    """Return a multinomial of as many trials as its counts add up to; other variables as is.
-
-    It needs no array of totals beside its counts.
-    """
+    """Return a multinomial of as many trials as its counts add up to; other variables as is."""
     if not isinstance(rv.owner_op, MultinomialRV | DirichletMultinomialRV):
         return rv
     last, trials = rv.owner.op.dist_params(rv.owner)[-1], counts.sum(axis=-1)
@@ -384,27 +380,21 @@ def find_unit_latents(
     entries = [v for v in ancestors(graphs) if is_entry_of_unit(v, column)]
     bases = {f"{v.owner.inputs[0].name or 'a latent'}[{unit}]": v.owner.inputs[0] for v in entries}
     while bases:
-        along = [v for name, base in bases.items() for v in _along_units(name, base, names, unit)]
-        new = [value for value in along if value not in rows]
-        for value in new:
-            shape = (None, *value.type.shape[1:])  # with one entry a record
-            rows[value] = pt.TensorType(value.type.dtype, shape)(value.name)
-        bases = {names[value]: prior[names[value]][0] for value in new}
+        new = {}
+        for name, base in bases.items():  # a graph must treat each entry alone
+            for variable, axis in find_record_axes({name: base}).inputs().items():
+                if variable not in names or axis != 0:
+                    raise NotSeparableError(
+                        f"`{name}` has an entry for every unit of unit={unit!r} and reads "
+                        f"`{variable.name}` with as many: give such an array one row a record, and "
+                        f"add it where the likelihood reads the entry of `{unit}`."
+                    )
+                if variable not in rows:
+                    shape = (None, *variable.type.shape[1:])  # with one entry a record
+                    rows[variable] = pt.TensorType(variable.type.dtype, shape)(variable.name)
+                    new[names[variable]] = prior[names[variable]][0]
+        bases = new
     return UnitLatents(column, rows)
-
-
-def _along_units(
-    name: str, base: Tensor, names: Mapping[AnyVariable, str], unit: str | None
-) -> Iterable[AnyVariable]:
-    """Return the latents whose axis 0 is that of a graph, which must treat each entry alone."""
-    for variable, axis in find_record_axes({name: base}).inputs().items():
-        if variable not in names or axis != 0:
-            raise NotSeparableError(
-                f"`{name}` has an entry for every unit of unit={unit!r} and reads "
-                f"`{variable.name}` with as many: give such an array one row a record, and add it "
-                f"where the likelihood reads the entry of `{unit}`."
-            )
-        yield variable
 
 
 def _replaced(
@@ -421,15 +411,13 @@ def refuse_other_uses(
     if latents.rows and own:
         raise NotSeparableError(
             f"`{own[0]}` belongs to single records, and other latents to units of several: only "
-            "one kind can be integrated out. Marginalise the latent of records, as a Normal error "
-            "adds to the outcome's variance, or leave the other out."
+            "one kind can be integrated out. Leave one out; a Normal error may add to a variance."
         )
     for name, graph in graphs.items():
         for value in latents.rows.keys() & set(ancestors([graph])):
             raise NotSeparableError(
                 f"`{name}` reads `{value.name}`, a latent of single units, other than by the "
-                "entry of a record's own unit: index it by the array that unit= names, and by "
-                "nothing else."
+                "entry of a record's own unit: index it by the array that unit= names alone."
             )
 
 
@@ -504,10 +492,6 @@ def refuse_private_lengths(split: Split, dims: Dims) -> None:
 
 
 def named_dims(own: Sequence[str | None] | None, name: str, ndim: int) -> tuple[str, ...]:
-    """Name the dims of a variable: as its model does, and the others as ArviZ does.
-
-    >>> named_dims(None, "b", 1), named_dims((None, "term"), "b", 2)
-    (('b_dim_0',), ('b_dim_0', 'term'))
-    """
+    """Name the dims of a variable: as its model does, and the others as ArviZ does."""
     pairs = zip(own or (None,) * ndim, range(ndim), strict=True)
     return tuple(dim or f"{name}_dim_{k}" for dim, k in pairs)

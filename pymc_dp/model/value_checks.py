@@ -350,10 +350,7 @@ def _by_record(name: str, partition: Partition) -> np.ndarray:
 
 
 def refuse_centres(split: Split, columns: Columns) -> None:
-    """Refuse an array of one number that is the mean or the middle of a column.
-
-    `pm.gp.HSGP` centres by the first inputs that it is given, and keeps the centre as a number.
-    """
+    """Refuse an array of one number that is the centre of a column, as `pm.gp.HSGP` keeps it."""
     model = split.hardened.model
     for rv in (*model.observed_RVs, *model.potentials):
         arrays = [x.data for x in tensor_constants(ancestors([rv])) if np.ndim(x.data)]
@@ -428,11 +425,8 @@ def _say_lag(name: str, of: str, units: Units | None) -> None:
 
 
 def check_outcomes_read(split: Split, columns: Columns) -> None:
-    """Warn where limits of censoring are made of outcomes; refuse copies of outcomes.
-
-    Draws of outcomes leave such arrays as they are, so that they are not like the observed ones:
-    what is clipped is centred wrongly, and the curvature is another.
-    """
+    """Warn where limits of censoring are made of outcomes; refuse copies of outcomes."""
+    # draws of outcomes leave such arrays as they are: what is clipped would be centred wrongly
     model = split.hardened.model
     for rv in model.observed_RVs:
         if isinstance(rv.owner.op, MinibatchRandomVariable):  # it reads rows of its outcomes itself
@@ -528,10 +522,7 @@ def not_finite(table: Mapping[str, Array]) -> Iterator[str]:
 def impossible_outcomes(
     split: Split, graph: RecordGraph, point: Mapping[str, np.ndarray], table: Mapping[str, Array]
 ) -> list[str]:
-    """Name outcomes whose log likelihood is finite neither near the start nor further away.
-
-    They add nothing to a release; PyMC's samplers would not start.
-    """
+    """Name outcomes whose log likelihood is finite neither near the start nor further away."""
     local = {str(v.name) for v in split.local.values()}
     if not table.keys() >= graph.inputs.keys() - local:
         return []

@@ -9,7 +9,6 @@ with other limits of censoring, and on the rows of another data frame.
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from copy import copy
-from itertools import chain
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -125,10 +124,7 @@ def _refuse_disorder(model: Any) -> None:
 
 
 def formula_of(model: Any) -> Any:
-    """Return the model of bambi that a model is, or comes from; None if a formula has not made it.
-
-    Raises ValueError where bambi made it and its formula cannot be read from it.
-    """
+    """Return the model of bambi that a model is, or comes from; None if no formula made it."""
     model = pm.Model.get_context(error_if_none=False) if model is None else model
     if is_bambi(model) or not isinstance(model, pm.Model):
         return model if is_bambi(model) else None
@@ -217,8 +213,8 @@ def _refuse_of_all(term: str, lazy: Any, env: Any, formula: Any) -> None:
         _refuse_of_all(term, argument, env, formula)
 
 
-def _arguments(lazy: Any) -> Iterator[Any]:
-    return chain(getattr(lazy, "args", ()), getattr(lazy, "kwargs", {}).values())
+def _arguments(lazy: Any) -> list[Any]:
+    return [*getattr(lazy, "args", ()), *getattr(lazy, "kwargs", {}).values()]
 
 
 def _reads(lazy: Any, env: Any, formula: Any) -> bool:
@@ -264,7 +260,7 @@ def _listed_factor(part: Any, formula: Any) -> str:
     if call is not None and _function(call, part.env)[1] in FACTORS:
         if _public_value(call.kwargs.get("levels"), part.env, formula) is not None:
             return ""
-        name = str(next(_arguments(call)))
+        name = str(_arguments(call)[0])
     column: Any = formula.data[name] if name in formula.data else None
     if not getattr(getattr(column, "dtype", None), "ordered", False):
         may_name_one = part.is_response and formula.family.name == "bernoulli"
@@ -287,15 +283,14 @@ def _predictors(formula: Any) -> Iterator[Component]:
 
 def _parts(term: Any) -> Iterator[Component]:
     """Yield what a term is made of; an intercept has no components."""
-    one, factor = getattr(term, "expr", term), getattr(term, "factor", None)
-    for own, groups in ((one, False), (factor, True)):
-        yield from ((x, groups) for x in getattr(own, "components", ()))
+    yield from ((x, False) for x in getattr(getattr(term, "expr", term), "components", ()))
+    yield from ((x, True) for x in getattr(getattr(term, "factor", None), "components", ()))
 
 
 def _weights(formula: Any) -> str:
     """Name the column of weights that the outcome of a formula has."""
     [outcome] = formula.response_term.term.components
-    return str([*_arguments(outcome.call)][1])
+    return str(_arguments(outcome.call)[1])
 
 
 def without_weights(formula: Any) -> pm.Model:
@@ -303,15 +298,14 @@ def without_weights(formula: Any) -> pm.Model:
     model: pm.Model = formula.backend.model
     if not formula.response_term.is_weighted:
         return model
-    weights = np.asarray(formula.response_term.data)[:, 1].astype("float64")
-    name = _weights(formula)
+    weights, name = np.asarray(formula.response_term.data)[:, 1], _weights(formula)
 
     def part(fgraph: FunctionGraph) -> None:
         [weighted] = [x for x in fgraph.toposort() if isinstance(x.op, CustomSymbolicDistRV)]
         own = weighted.op.fgraph.bind(weighted.inputs)
         for old, new in zip(weighted.outputs, own, strict=True):
             fgraph.replace(old, new, import_missing=True)
-        column: Tensor = shared(weights, name=name, shape=(None,))
+        column: Tensor = shared(weights.astype("float64"), name=name, shape=(None,))
         fgraph.add_output(model_named(column, name), import_missing=True)
 
     return changed_copy(model, part)
@@ -326,7 +320,16 @@ def with_named_factors(model: pm.Model) -> pm.Model:
         return model
 
     def name_factors(fgraph: FunctionGraph) -> None:
-        for name, column in _columns_of(fgraph, factors).items():
+        columns: dict[str, Tensor] = {}
+        for node in fgraph.toposort():
+            if isinstance(node.op, AdvancedSubtensor) and isinstance(node.inputs[1], Constant):
+                levels: Tensor
+                effects, levels, *others = node.inputs
+                for name in factors.intersection(_factors(effects)):
+                    own = shared(np.asarray(levels.data, "int64"), name=name, shape=(None,))
+                    picked: Tensor = node.op(effects, columns.setdefault(name, own), *others)
+                    fgraph.replace(node.outputs[0], picked, import_missing=True)
+        for name, column in columns.items():  # one in place of all that index one factor's effects
             fgraph.add_output(model_named(column, name), import_missing=True)
 
     return changed_copy(model, name_factors)
@@ -344,22 +347,6 @@ def changed_copy(model: pm.Model, change: Callable[[FunctionGraph], None]) -> pm
     for variables in (copy.free_RVs, copy.observed_RVs, copy.deterministics):
         variables.sort(key=lambda variable: order.index(variable.name))
     return copy
-
-
-def _columns_of(fgraph: FunctionGraph, factors: set[str]) -> dict[str, AnyVariable]:
-    """Put one column in place of all arrays that index effects of one factor."""
-    columns: dict[str, AnyVariable] = {}
-    for node in fgraph.toposort():
-        if not isinstance(node.op, AdvancedSubtensor) or not isinstance(node.inputs[1], Constant):
-            continue
-        levels: Tensor
-        effects, levels, *others = node.inputs
-        for name in factors.intersection(_factors(effects)):
-            own = shared(np.asarray(levels.data, "int64"), name=name, shape=(None,))
-            column = columns.setdefault(name, own)
-            picked: Tensor = node.op(effects, column, *others)
-            fgraph.replace(node.outputs[0], picked, import_missing=True)
-    return columns
 
 
 def _factors(effects: AnyVariable) -> Iterator[str]:
@@ -463,9 +450,8 @@ def _limit(name: str, side: str, new: Any, old: AnyVariable, value: np.ndarray) 
 def on_rows(model: Any, data: Any, unit: str | None) -> tuple[pm.Model, pd.DataFrame]:
     """Build the PyMC model of a formula on new rows, and return it with these rows.
 
-    What the rows hold of the outcome is not read. ``unit`` is the factor whose levels may be new:
-    it said which person a record belonged to. The first row comes again at the end, since arrays
-    of one row look like arrays that all records share.
+    What the rows hold of the outcome is not read. ``unit`` is the factor whose levels may be new.
+    The first row comes again at the end, since one row looks like what all records share.
     """
     _check_rows(model, data, unit)
     frame = pd.concat([data, data.head(1)], ignore_index=True)

@@ -1,8 +1,7 @@
 """What is public about a table: ranges, levels and keys, from whoever keeps the data.
 
 `Column` is what is public of a column, and how its values become numbers. `read_csvw` reads columns
-from metadata in the W3C's CSVW, with the terms that CSVW-SAFE adds; a `PublicTable` prepares those
-of a data frame by them.
+from metadata in the W3C's CSVW, with the terms that CSVW-SAFE adds, into a `PublicTable`.
 """
 
 import json
@@ -205,8 +204,7 @@ class PublicTable:
         """Prepare the columns of a data frame by public numbers, each record by itself.
 
         Numbers are clipped to their range and scaled to -1 to 1, listed values become ordered
-        categories, and whom a record belongs to becomes a whole number.
-        Columns of which the file says nothing of the kind are left out.
+        categories, and whom a record belongs to becomes a whole number. Others are left out.
         """
         made: dict[str, Any] = {}
         for name in frame.columns:

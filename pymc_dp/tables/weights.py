@@ -123,11 +123,7 @@ def _without_factor(product: AnyVariable, name: str) -> AnyVariable | None:
 def read_weights(
     model: pm.Model, weights: SurveyWeights, data: Mapping[str, Any] | None, public: Iterable[str]
 ) -> Column:
-    """Check the weights of all records, and return their column; ``data`` replaces a model's own.
-
-    Raises ValueError where there is no such private column, where the model computes with it, or
-    where a weight is no number from 0 to the upper bound.
-    """
+    """Check the weights of all records, or those that ``data`` gives, and return their column."""
     how_to_add = f"pm.Data({weights.name!r}, weights) to the model, with one number a record"
     column, values = private_column(model, "weights", weights.name, data, public, how_to_add)
     for name in readers(model, column, is_length_of):  # how many there are may be read

@@ -61,6 +61,8 @@ def test_a_missing_outcome_adds_nothing_to_its_record():
 def test_a_missing_predictor_is_integrated_out():
     records, private = separate(regression())
     assert records.local_latents == {"size_unobserved": 0}
+    # outcomes are drawn after the predictors that they read
+    assert [set(x.drawn) for x in records.outcomes] == [{"size", "size_unobserved"}, {"y"}]
     z = np.array([0.4, 0.8])
 
     def marginal(z):
@@ -74,13 +76,6 @@ def test_a_missing_predictor_is_integrated_out():
     np.testing.assert_allclose(scores(batch, z).sum(axis=0), expected, rtol=1e-4)
     filled = batch | {"missing in size": np.zeros(N, bool)}  # the planted fault
     assert abs(scores(filled, z) - scores(batch, z))[GONE].max() > 0.1
-
-
-def test_outcomes_are_drawn_after_the_predictors_that_they_read():
-    records, _ = separate(regression())
-    stages = [set(stage.drawn) for stage in records.outcomes]
-    assert stages == [{"size", "size_unobserved"}, {"y"}]
-    assert sorted(records.drawn) == ["size", "y"]
 
 
 def test_a_fit_gives_back_neither_values_nor_their_number():

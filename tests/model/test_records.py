@@ -171,14 +171,6 @@ def test_too_many_local_latents_are_refused():
         build(BY_STEPS, records, AdviOptions(sampling=Poisson, num_records=None, noise=1.0))
 
 
-def test_splitting_leaves_the_authors_model_alone():
-    model = zoo.build(zoo.normal_mixture)
-    before = model.point_logps(model.initial_point()), dict(model.rvs_to_initial_values)
-    separate(model)
-    after = model.point_logps(model.initial_point()), dict(model.rvs_to_initial_values)
-    assert before == after
-
-
 def test_separate_hands_out_no_data_but_the_columns():
     records, _ = separate(zoo.build(zoo.logistic_data))
     graphs = [records.prior, *records.batch.terms, *records.single.terms]

@@ -39,7 +39,6 @@ def columns_of(model, **data):
 @pytest.mark.parametrize(
     ("kind", "column"),
     [
-        (lambda x: pd.DataFrame(x), lambda y: pd.Series(y)),
         (lambda x: pd.DataFrame(x), lambda y: pd.Series(y, dtype="Int64")),
         (lambda x: pl.DataFrame(x), lambda y: pl.Series(y)),
         (lambda x: pa.table({"a": x[:, 0], "b": x[:, 1]}), lambda y: pa.chunked_array([y])),
@@ -184,13 +183,10 @@ def test_wrong_chunks_are_refused_before_any_budget_is_spent(model, case, monkey
     assert isinstance(caught.value, ValueError)
 
 
-def test_frames_of_other_partitions_are_refused(model):
+def test_frames_of_other_partitions_and_records_along_another_axis_are_refused(model):
     one, other = (dd.from_pandas(FRAME, npartitions=n) for n in (3, 4))
     with pytest.raises(ValueError, match="`y` and data=`X` differ in their lengths"):
         columns_of(model, X=one[["a", "b"]], y=other["y"])
-
-
-def test_records_along_another_axis_are_refused():
     with pm.Model() as model:
         x = pm.Data("X", np.eye(2, 3))
         pm.Bernoulli("y", logit_p=pm.Normal("b", shape=2) @ x, observed=np.array([0, 1, 1]))

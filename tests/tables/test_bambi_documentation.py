@@ -25,11 +25,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:For backward compatibility")
 N = 300
 rng = np.random.default_rng(11)
 X = rng.uniform(0, 1, N)
-PARTIES, PROGRAMS, AREAS = ["r", "d", "i"], ["Vocational", "General", "Academic"], [*"CABDEF"]
+PARTIES, PROGRAMS = ["r", "d", "i"], ["Vocational", "General", "Academic"]
 FOODS = ["other", "fish", "invertebrates"]
 SUBJECTS, ANSWERS = np.arange(N) // 10, [*range(1, 8)]
 YEARS = np.array([900.0, 1300, 1700])
-EVENT, END = rng.weibull(1.5, N), rng.uniform(0.3, 2, N)
 
 FRAME = pd.DataFrame(
     {
@@ -42,10 +41,6 @@ FRAME = pd.DataFrame(
         "daysabs": rng.negative_binomial(2, 0.3, N),
         "prog": rng.choice(PROGRAMS, N),
         "math": rng.integers(1, 100, N),
-        "claimcst0": rng.gamma(2, 0.5, N),
-        "agecat": rng.integers(1, 7, N),
-        "gender": rng.choice(["M", "F"], N),
-        "area": rng.choice(AREAS, N),
         "response": pd.Categorical(rng.choice(ANSWERS, N), ordered=True),
         "action": rng.integers(0, 2, N),
         "intention": rng.integers(0, 2, N),
@@ -53,13 +48,8 @@ FRAME = pd.DataFrame(
         "year": rng.integers(812, 2016, N).astype(float),
         "y": rng.gamma(2, 1, N),
         "x": X,
-        "time": np.minimum(EVENT, END),
-        "status": np.where(EVENT < END, "none", "right"),
         "choice": rng.choice(FOODS, N),
         "length": rng.uniform(1, 4, N),
-        "stops": rng.poisson(5, N),
-        "eth": rng.choice([1, 2, 3], N),
-        "past_arrests": rng.integers(1, 50, N),
     }
 )
 
@@ -109,16 +99,6 @@ EXAMPLES = {
         "daysabs ~ 0 + prog + math + prog:math",
         {"math": (FRAME["math"] - 50) / 20, **listed(PROGRAMS, "prog")},
     ),
-    "gamma": Example(
-        "claimcst0 ~ C(agecat) + gender + area",
-        "gamma",
-        COMMON | {"alpha": POSITIVE},
-        OF_LEVELS.format("agecat"),
-        "claimcst0 ~ agecat + gender + area",
-        columns=listed([*range(1, 8)], "agecat")
-        | listed(["M", "F"], "gender")
-        | listed(AREAS, "area"),
-    ),
     "ordinal": Example(
         "response ~ 0 + action + intention + action:intention",
         "cumulative",
@@ -138,28 +118,12 @@ EXAMPLES = {
         "gamma",
         COMMON | {"alpha": COMMON},
     ),
-    "censored": Example("censored(time, status) ~ x", "weibull", COMMON | {"alpha": POSITIVE}),
     "categorical": Example(
         "choice ~ length",
         "categorical",
         COMMON,
         OF_LEVELS.format("choice"),
         columns=listed(FOODS, "choice"),
-    ),
-    "rates": Example(
-        "stops ~ C(eth) + offset(np.log(past_arrests))",
-        "poisson",
-        COMMON,
-        OF_LEVELS.format("eth"),
-        "stops ~ eth + offset(np.log(past_arrests))",
-        columns=listed([3, 2, 1], "eth"),
-    ),
-    "polynomial": Example(
-        "y ~ poly(x, 2)",
-        "gaussian",
-        COMMON | {"sigma": POSITIVE},
-        "say raw=True",
-        "y ~ poly(x, 2, raw=True)",
     ),
 }
 PUBLIC = {"auto_scale": False, "center_predictors": False}

@@ -111,11 +111,6 @@ def test_a_file_that_declares_nothing_sensible_is_refused(tmp_path, found, sente
         pymc_dp.read_csvw(file)
 
 
-def test_a_column_without_a_range_says_so(table):
-    with pytest.raises(ValueError, match="no range and no levels of a column `note`"):
-        table["note"]
-
-
 # --- what a plan and a report say ----------------------------------------------------------------
 
 

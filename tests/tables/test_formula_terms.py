@@ -212,13 +212,6 @@ def test_the_levels_of_a_unit_are_not_released():
 )
 def test_ordered_categories_that_may_be_those_that_occur_are_named(formula, family):
     model = made(formula, family)
-    [text] = checked(model)
-    assert "public=['occurring']" in text
-    assert checked(model, public=["occurring"]) == []
-
-
-def test_a_fit_warns_of_such_categories_unless_they_are_declared_public():
-    model = made("score ~ (1|occurring)")
     with pytest.warns(pymc_dp.PrivacyWarning, match="categories of `occurring`"):
         driver.set_up(model, "dp_advi", None, **BUDGET)
     driver.set_up(model, "dp_advi", None, public=["occurring"], **BUDGET)

@@ -55,7 +55,6 @@ def test_lags_are_seen_where_visits_are_missing_or_persons_not_sorted_and_in_dat
     [
         rng.normal(size=len(Y)),
         np.tile(np.arange(5.0), PERSONS),  # time
-        EVERY[:, 0].repeat(VISITS),  # where each began
         np.random.default_rng(1).permutation(BEFORE),
     ],
 )
@@ -101,10 +100,3 @@ def test_copies_of_outcomes_that_distributions_read_are_refused(ask, no_release)
         with pytest.raises(pymc_dp.NotSeparableError, match=r"also among.*b \* t \+ r \* "):
             ask(model=build(True), **settings)
         assert pymc_dp.explain(build(False)).centred
-
-
-def test_an_outcome_that_is_the_same_in_every_record_is_no_copy():
-    with pm.Model() as model:
-        X = pm.Data("X", np.c_[np.ones(60), EVERY[:, :2].ravel()])
-        pm.Bernoulli("one", logit_p=X @ pm.Normal("b", shape=2), observed=np.ones(60))
-    assert pymc_dp.explain(model).centred

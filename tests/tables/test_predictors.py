@@ -130,9 +130,7 @@ def normal(centre, width, y=Y, x=X):
     ("centre", "width", "statistic"),
     [
         (Y.mean(), 3, "the mean of `y`"),
-        (0, Y.std(), "the standard deviation of `y`"),
         (0, Y.std(ddof=1), "the standard deviation of `y`"),
-        (X.min(), 3, "the smallest value of `x`"),
         (0, X.max(), "the largest value of `x`"),
     ],
 )

@@ -39,16 +39,16 @@ def test_results_are_those_of_pytensors_linker(name, monkeypatch):
         )
         expected = theirs(*VALUES)
     monkeypatch.setattr(Elemwise, "perform", None)
-    [found] = as_written(INPUTS, [graph])(*VALUES)
-    assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(found, expected)
-    assert not any(np.shares_memory(found, value) for value in VALUES)
+    [result] = as_written(INPUTS, [graph])(*VALUES)
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected)
+    assert not any(np.shares_memory(result, value) for value in VALUES)
 
 
 def test_nothing_warns():
     a = pt.dmatrix("a")
-    found = function([a], pt.log(a) @ pt.exp(a), "python")(np.array([[-1.0, 800], [0, 1e308]]))
-    assert not np.isfinite(found).any()
+    result = function([a], pt.log(a) @ pt.exp(a), "python")(np.array([[-1.0, 800], [0, 1e308]]))
+    assert not np.isfinite(result).any()
 
 
 def test_lengths_that_are_one_by_chance_are_refused():

@@ -100,10 +100,9 @@ def test_a_name_declares_no_array_that_the_observed_value_is_computed_from():
     def term(b):
         pm.Normal("z", b, 1, observed=pm.Data("k", [5.0]) - pm.Data("w", Y).mean())
 
-    with pytest.raises(NotSeparableError):
-        separated(beside_records(term), public=["z"])
-    with pytest.raises(NotSeparableError):
-        separated(beside_records(term), public=["z", "k"])
+    for public in (["z"], ["z", "k"]):
+        with pytest.raises(NotSeparableError):
+            separated(beside_records(term), public=public)
 
 
 def test_a_fit_reports_a_public_row():
@@ -158,11 +157,9 @@ def test_a_row_that_is_broadcast_is_declared_or_refused(named):
         assert set(separated(model, public=["k"])[1]) == {"y"}
 
 
-@pytest.mark.parametrize("value", [3.3, np.array([3.3])])
-def test_data_in_a_prior_are_declared_whatever_their_size(value):
+def test_data_in_a_prior_are_declared_whatever_their_size():
     with pm.Model() as model:
-        b = pm.Normal("b", pm.Data("k", value))
-        pm.Normal("y", b.sum(), 1, observed=Y)
+        pm.Normal("y", pm.Normal("b", pm.Data("k", 3.3)), 1, observed=Y)
     with pytest.raises(NotSeparableError, match="`b` reads the data `k`"):
         separated(model)
     separated(model, public=["k"])

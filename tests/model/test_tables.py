@@ -48,9 +48,9 @@ def columns_of(model, **data):
     ],
 )
 def test_every_table_is_read_by_position(model, kind, column):
-    found = columns_of(model, X=kind(X), y=column(Y))
-    np.testing.assert_array_equal(found["X"].take(np.arange(30)), X)
-    np.testing.assert_array_equal(found["y"].take(np.arange(30)), Y)
+    columns = columns_of(model, X=kind(X), y=column(Y))
+    np.testing.assert_array_equal(columns["X"].take(np.arange(30)), X)
+    np.testing.assert_array_equal(columns["y"].take(np.arange(30)), Y)
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
@@ -58,8 +58,8 @@ def test_a_frame_holds_all_columns(frame):
     with pm.Model() as model:
         pm.Normal("y", pm.Data("x", np.zeros(2)) * pm.Normal("b"), observed=np.zeros(2))
     _, private = separate(model, data=read_tables(frame({"x": X[:, 0], "y": X[:, 1]})))
-    found = open_private(private).columns
-    np.testing.assert_array_equal(found["y"].take(np.arange(30)), X[:, 1])
+    columns = open_private(private).columns
+    np.testing.assert_array_equal(columns["y"].take(np.arange(30)), X[:, 1])
 
 
 BAD = {
@@ -93,16 +93,15 @@ def chunked(rows=10, **changed):
 
 
 def parts_of(column):
-    [found] = {type(column.values)}
-    assert found is Blocks
+    assert type(column.values) is Blocks
     return column.values.lengths
 
 
 def test_chunks_become_blocks_of_the_same_rows(model):
-    found = columns_of(model, **chunked(12))
-    assert parts_of(found["X"]) == parts_of(found["y"]) == (12, 12, 6)
-    assert found["X"].rows == 30
-    assert "30" not in repr(found["X"].values)
+    columns = columns_of(model, **chunked(12))
+    assert parts_of(columns["X"]) == parts_of(columns["y"]) == (12, 12, 6)
+    assert columns["X"].rows == 30
+    assert "30" not in repr(columns["X"].values)
 
 
 def test_arrays_beside_chunks_are_cut_alike(model):

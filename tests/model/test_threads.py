@@ -49,6 +49,6 @@ def test_a_model_is_as_it_was_while_it_is_copied(copy, monkeypatch):
 def test_copies_that_threads_make_at_once_have_the_authors_initial_values():
     built = model()
     with ThreadPoolExecutor(4) as pool:
-        found = [each.initvals for each in pool.map(hardening.harden, [built] * 12)]
-    assert all(np.array_equal(each["b"], START) for each in found)
+        starts = [each.initvals for each in pool.map(hardening.harden, [built] * 12)]
+    assert all(np.array_equal(each["b"], START) for each in starts)
     assert built.rvs_to_initial_values[built["b"]] is START

@@ -45,9 +45,9 @@ FRAME = pd.DataFrame(
 )
 
 
-def written(path, found):
+def written(path, content):
     file = path / "survey.json"
-    file.write_text(json.dumps(found))
+    file.write_text(json.dumps(content))
     return file
 
 
@@ -94,7 +94,7 @@ def of_columns(*columns):
 
 
 @pytest.mark.parametrize(
-    ("found", "sentence"),
+    ("content", "sentence"),
     [
         ("age: 18 to 90", "is no JSON"),
         ([], "no tableSchema"),
@@ -103,10 +103,10 @@ def of_columns(*columns):
         (of_columns(COLUMNS[4] | {"dp:publicPartitions": [1, 1]}), "a level .*`visits` twice"),
     ],
 )
-def test_a_file_that_declares_nothing_sensible_is_refused(tmp_path, found, sentence):
-    file = written(tmp_path, found)
-    if isinstance(found, str):
-        file.write_text(found)
+def test_a_file_that_declares_nothing_sensible_is_refused(tmp_path, content, sentence):
+    file = written(tmp_path, content)
+    if isinstance(content, str):
+        file.write_text(content)
     with pytest.raises(ValueError, match=f"survey.json .*{sentence}"):
         pymc_dp.read_csvw(file)
 

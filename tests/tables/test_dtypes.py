@@ -165,7 +165,7 @@ def test_missing_outcomes_of_a_mask_are_read(kind):
 @pytest.mark.parametrize("fault", ["beyond 2^31", "dates", "labels in another order"])
 def test_without_a_look_at_what_pymc_was_given_other_numbers_are_fitted(monkeypatch, fault):
     """The planted fault."""
-    monkeypatch.setattr(given, "_fault", lambda data, found: "")
+    monkeypatch.setattr(given, "_fault", lambda data, converted: "")
     monkeypatch.setattr(given, "_refuse_orders", lambda labels: None)
     assert at_the_wall("observed=", KINDS[fault][1]) is not None
 

@@ -117,10 +117,10 @@ def releasable(
         name
         for name, graph in zip(names[len(shared) :], plain[len(shared) :], strict=True)
         if name not in public
-        and not (
-            name not in unproved
-            and dims.public.issuperset(filter(None, own[name]))
-            and is_formula(graph, known)
+        and (
+            name in unproved
+            or not dims.public.issuperset(filter(None, own[name]))
+            or not is_formula(graph, known)
         )
     )
     kept = [name for name in order if name in graphs and name not in withheld]

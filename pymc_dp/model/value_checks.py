@@ -201,10 +201,14 @@ def _sizes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the groups, (indices, groups), and how many records, or units, each has."""
     columns = {x: partition.columns[k] for x, k in names.items() if k in partition.columns}
-    inputs = {leaf: leaf.type() for leaf in columns}
-    settings: Any = {"givens": inputs, "mode": PYTHON, "on_unused_input": "ignore"}
-    codes = [np.asarray(column.values, leaf.type.dtype) for leaf, column in columns.items()]
-    values = function(list(inputs.values()), indices, **settings)(*codes)
+    if all(index in columns for index in indices):  # nothing is computed
+        values = [np.asarray(columns[index].values) for index in indices]
+    else:
+        columns = {x: column for x, column in columns.items() if x in set(ancestors(indices))}
+        inputs = {leaf: leaf.type() for leaf in columns}
+        settings: Any = {"givens": inputs, "mode": PYTHON, "on_unused_input": "ignore"}
+        codes = [np.asarray(column.values, leaf.type.dtype) for leaf, column in columns.items()]
+        values = function(list(inputs.values()), indices, **settings)(*codes)
     pairs = np.stack([np.ravel(index) for index in values])
     if partition.units is not None:  # count the groups of the distinct pairs
         pairs = np.unique(np.vstack([pairs, partition.units.codes]), axis=1)[:-1]

@@ -231,3 +231,12 @@ def test_groups_are_counted_over_all_partitions():
         separate(model, data=read_tables(every))
     twice = {"g": da.from_array(np.tile(np.arange(3), 10), chunks=10), "y": np.zeros(30)}
     separate(model, data=read_tables(twice))  # ten in each, four or fewer in each partition
+
+
+@pytest.mark.parametrize("index", [lambda g: g, lambda g: 1 - g], ids=["data", "computed"])
+def test_groups_are_counted_beside_a_sparse_design(index):
+    with pm.Model() as model:
+        effects = pm.Normal("a", shape=2)[index(pm.Data("g", Y))]
+        pm.Normal("y", effects + pm.Data("X", X) @ pm.Normal("b", shape=2), 1, observed=X[:, 0])
+    _, private = separate(model, data={"g": Y, "X": sparse.csr_matrix(X), "y": X[:, 0]})
+    assert sparse.issparse(open_private(private).columns["X"].values)

@@ -10,7 +10,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.jax.linker import JAXLinker
 from pytensor.tensor.blockwise import Blockwise
@@ -80,19 +79,17 @@ def function(
     for variable in ancestors(variables):
         if isinstance(variable, Constant):  # a rewrite appends its trace to itself: it doubles
             variable.tag.trace = []
-    compile_it = partial(_compile, inputs, outputs, backend, updates)
     key = graph_key(inputs, variables) if backend == "python" and updates is None else None
-    fn = rewritten_once(key and (isinstance(outputs, Variable), key), compile_it)
+    key = key and (isinstance(outputs, Variable), key)
+    if key is not None and (kept := _kept.get(key)) is not None:
+        fn: Function = kept.create()  # with storage of its own
+    else:
+        settings: Any = {"updates": updates, "on_unused_input": "ignore"}
+        with nullcontext() if backend == "c" else without_c():
+            fn = maker.function(inputs, outputs, mode=compile_mode(backend), **settings)
+        if key is not None and not writes_into_itself(fn.maker.fgraph):
+            _kept.put(key, fn.maker)
     fn.trust_input = True
-    return fn
-
-
-def _compile(inputs: Sequence[AnyVariable], outputs: Any, backend: str, updates: Any) -> Function:
-    compiler = nullcontext() if backend == "c" else without_c()
-    with compiler:
-        fn: Function = maker.function(
-            inputs, outputs, mode=compile_mode(backend), updates=updates, on_unused_input="ignore"
-        )
     return fn
 
 
@@ -119,19 +116,6 @@ class Kept(threading.local):
 _kept = Kept()
 
 
-def rewritten_once(key: Hashable | None, compile_it: Callable[[], Function]) -> Function:
-    """Return a function with storage of its own, by the rewrites of an equal graph, if any."""
-    if key is None:
-        return compile_it()
-    if (maker := _kept.get(key)) is not None:
-        again: Function = maker.create()
-        return again
-    fn = compile_it()
-    if not writes_into_itself(fn.maker.fgraph):
-        _kept.put(key, fn.maker)
-    return fn
-
-
 def writes_into_itself(graph: FunctionGraph) -> bool:
     """Whether operations of a rewritten graph store arrays in it while they run, as loops do."""
     return any(isinstance(node.op, Blockwise | HasInnerGraph) for node in graph.apply_nodes)
@@ -155,14 +139,10 @@ def _steps(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Has
     for node in toposort(outputs, blockers=inputs):
         read = tuple(known[x] if x in known else _constant(x) for x in node.inputs)
         known |= {x: (len(steps), k) for k, x in enumerate(node.outputs)}
-        op = node.op
-        steps.append((type(op), op, _settings(op), read, tuple(x.type for x in node.outputs)))
+        op = node.op  # PyTensor's own comparison leaves some of what it holds out
+        own = tuple((name, repr(x)) for name, x in sorted(vars(op).items()) if name not in COMPILED)
+        steps.append((type(op), op, own, read, tuple(x.type for x in node.outputs)))
     return tuple(steps), tuple(known[x] if x in known else _constant(x) for x in outputs)
-
-
-def _settings(op: Op) -> Hashable:
-    """Return all that an operation holds: PyTensor's own comparison leaves some of it out."""
-    return tuple((name, repr(x)) for name, x in sorted(vars(op).items()) if name not in COMPILED)
 
 
 def _constant(x: AnyVariable) -> Hashable:

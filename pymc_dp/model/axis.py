@@ -4,9 +4,8 @@
 variable carries them. `needs` has one rule per Op: a rule gets the node, the index of an output and
 the axis ``k`` of that output along which the records lie, and yields what the inputs must then
 carry. An Op without a rule is refused. *Taint* then walks forward: whatever depends on a record
-must have been demanded, or an operation mixed the records. Both are structural: no value is looked
-at. At the end stands how graphs index arrays: where the axes of the result come from, and what
-counts rows (`gather_layout`, `counted_rows`).
+must have been demanded, or an operation mixed the records. No value is looked at. At the end stands
+how graphs index arrays (`gather_layout`, `counted_rows`).
 """
 
 from collections.abc import Iterator
@@ -129,10 +128,10 @@ def _naming(name: str) -> Iterator[None]:
 def _demand(term: AnyVariable, axes: RecordAxes) -> None:
     if term.type.ndim == 0:
         raise NotSeparableError(
-            "it is one number for all records. In place of totals give one row a record; of a "
-            "Gaussian process over records take pm.gp.HSGP, or a process at public places that "
-            "records index; of kinship, name families in unit=; give a person's series as one row; "
-            "leave the sum of a pm.Potential out; and name one observed number in public=, if it is"
+            "it is one number for all records. Give one row a record in place of totals, and one "
+            "row a person of a series; of a Gaussian process over records take pm.gp.HSGP; of "
+            "kinship, name families in unit=; leave the sum of a pm.Potential out; and name one "
+            "observed number in public=, if it is"
         )
     if term.type.broadcastable[0]:
         raise NotSeparableError(
@@ -177,7 +176,7 @@ def _check_taint(term: AnyVariable, axes: RecordAxes, lengths: set[AnyVariable])
         reads = {i for i, x in enumerate(node.inputs) if x in tainted}
         sized = {i for i, x in enumerate(node.inputs) if x in lengths}
         if reads and isinstance(node.op, Shape | Shape_i):
-            if not (isinstance(node.op, Shape_i) and node.op.i != axes.axis[node.inputs[0]]):
+            if isinstance(node.op, Shape) or node.op.i == axes.axis[node.inputs[0]]:
                 lengths.update(node.outputs)
             continue
         measured = measured_axis(node.outputs[0])
@@ -216,8 +215,8 @@ def needs(node: Node, output: int, k: int) -> Iterator[Need]:
     """Yield what the inputs of ``node`` must carry if axis ``k`` of an output is the records'."""
     for op in layers(node.op):
         # what `public=` allows may be run record by record, but by no function of all records
-        alone = op is not node.op and not any(getattr(op, spec, None) for spec in SPECS)
-        if not (type(op) in LISTED or alone):
+        by_record = op is not node.op and not any(getattr(op, spec, None) for spec in SPECS)
+        if not (type(op) in LISTED or by_record):
             raise NotSeparableError(f"no rule says how {type(op).__name__} treats its records")
     return _needs(node.op, node, output, k)
 
@@ -237,9 +236,8 @@ def _broadcast(node: Node, i: int, axis: int) -> Iterator[Need]:
 def _elementwise(
     op: Elemwise | XLogY | XLog1PY | LogAddExp, node: Node, output: int, k: int
 ) -> Iterator[Need]:
-    ndim = node.outputs[output].type.ndim
     for i, x in enumerate(node.inputs):
-        yield from _broadcast(node, i, k - (ndim - x.type.ndim))
+        yield from _broadcast(node, i, k - (node.outputs[output].type.ndim - x.type.ndim))
 
 
 @_needs.register(DimShuffle)
@@ -423,19 +421,16 @@ def counted_rows(index: AnyVariable) -> SameLength | None:
     if not isinstance(index.owner_op, ARange):
         return None
     start, stop, step = index.owner.inputs
-    return measured_axis(stop) if _is(start, 0) and _is(step, 1) else None
+    constant = isinstance(start, Constant) and isinstance(step, Constant)
+    return measured_axis(stop) if constant and (start.data, step.data) == (0, 1) else None
 
 
 def is_counted_axis(variable: AnyVariable) -> bool:
     """Whether a range is laid along one of several axes, as ``np.ix_`` does."""
-    if not isinstance(variable.owner_op, Reshape):
+    row, shape = variable.owner.inputs if isinstance(variable.owner_op, Reshape) else (None, None)
+    if row is None or not (isinstance(row.owner_op, ARange) and isinstance(shape, Constant)):
         return False
-    row, shape = variable.owner.inputs
-    return (
-        isinstance(row.owner_op, ARange)
-        and isinstance(shape, Constant)
-        and sorted(shape.data) == [-1] + [1] * (len(shape.data) - 1)
-    )
+    return sorted(shape.data) == [-1] + [1] * (len(shape.data) - 1)
 
 
 def measured_axis(length: AnyVariable) -> SameLength | None:
@@ -451,7 +446,3 @@ def measured_axis(length: AnyVariable) -> SameLength | None:
         if isinstance(position, Constant):
             return SameLength(shape.inputs[0], int(position.data) % shape.inputs[0].ndim)
     return None
-
-
-def _is(variable: AnyVariable, value: int) -> bool:
-    return isinstance(variable, Constant) and int(variable.data) == value

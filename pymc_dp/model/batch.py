@@ -5,12 +5,7 @@
 is drawn for a record may read what its log likelihood reads, and nothing of other records: a
 stand-in for the draw, which depends on all that it depends on, passes the proof that the likelihood
 has passed. Two kinds of draws are written anew: of a mixture, which PyMC writes by row numbers, and
-of counts that are at least 1, which it draws by rejection. Of those, think of the events of a
-Poisson process on [0, 1] of rate r, given that there are some. The first falls at s, of which
-``1 - exp(-r s)`` is uniform below ``1 - exp(-r)``, and others are Poisson of mean r (1 - s). A
-negative binomial count of n and p adds up a logarithmic number for each event, where r = -n log p:
-those after the first add up to a negative binomial count of n (1 - s) and p, and the first is
-geometric of success p^u for a uniform u (Kemp 1981).
+of counts that are at least 1, which it draws by rejection.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -138,18 +133,17 @@ def rebuilt(
     change: Callable[[Node, list[Tensor]], None] = lambda node, operands: None,
 ) -> dict[AnyVariable, AnyVariable]:
     """Add to ``renewed`` what the graphs compute from it, and from operands that are changed."""
-    found = dict(renewed)
+    every = dict(renewed)
     for node in toposort(graphs):
-        operands: list[Tensor] = [found.get(x, x) for x in node.inputs]
+        operands: list[Tensor] = [every.get(x, x) for x in node.inputs]
         change(node, operands)
         same = all(new is old for new, old in zip(operands, node.inputs, strict=True))
-        if not same and found.keys().isdisjoint(node.outputs):
-            found.update(zip(node.outputs, remake(node, operands), strict=True))
-    return found
+        if not same and every.keys().isdisjoint(node.outputs):
+            every.update(zip(node.outputs, remake(node, operands), strict=True))
+    return every
 
 
 def _batch_input(leaf: AnyVariable, axis: int, rows: int | None) -> Tensor:
-    """Return an input like ``leaf``, in the widest type of its kind."""
     # a length of 1 is made static: PyTensor turns `X @ b` into `X * b` where it knows it of one
     lengths = stored_value(leaf).shape if isinstance(leaf, SharedVariable) else ()
     shape = [1 if 1 in ends else ends[0] for ends in zip_longest(leaf.type.shape, lengths)]
@@ -166,19 +160,17 @@ def batch_dtype(stored: str) -> str:
 
 def _clip_indices(node: Node, operands: list[Tensor], axes: RecordAxes) -> list[Tensor]:
     """Keep indices that come from records inside their array; return which records obeyed."""
-    checks = []
-    if isinstance(node.op, AdvancedSubtensor):
-        i = 0
-        for axis, index in gather_layout(node).arrays.items():
-            i = node.inputs.index(index, i + 1)  # one array may index several axes
-            if index in axes.axis and counted_rows(index) is None:
-                size = operands[0].shape[axis]
-                # pt.clip would be a loop in Python on the Python linker
-                inside = pt.minimum(pt.maximum(operands[i], -size), size - 1)
-                record = axes.axis[index]
-                others = tuple(a for a in range(index.type.ndim) if a != record)
-                checks.append(pt.eq(inside, operands[i]).all(axis=others))
-                operands[i] = inside.astype(operands[i].dtype)
+    checks, i = [], 0
+    arrays = gather_layout(node).arrays if isinstance(node.op, AdvancedSubtensor) else {}
+    for axis, index in arrays.items():
+        i = node.inputs.index(index, i + 1)  # one array may index several axes
+        if index in axes.axis and counted_rows(index) is None:
+            size = operands[0].shape[axis]
+            # pt.clip would be a loop in Python on the Python linker
+            inside = pt.minimum(pt.maximum(operands[i], -size), size - 1)
+            others = tuple(a for a in range(index.type.ndim) if a != axes.axis[index])
+            checks.append(pt.eq(inside, operands[i]).all(axis=others))
+            operands[i] = inside.astype(operands[i].dtype)
     return checks
 
 
@@ -222,13 +214,6 @@ class _Drawn(NamedTuple):
     trials: frozenset[AnyVariable]  # the leaf where it says how many trials are drawn, else empty
 
     @property
-    def is_binary(self) -> bool:
-        """Whether it is a Bernoulli outcome as it is drawn, one of each record."""
-        last = self.random[-1]
-        one_each = all(self.leaf.type.broadcastable[1:])
-        return self.graph is last.stand_in and isinstance(last.node.op, BernoulliRV) and one_each
-
-    @property
     def read(self) -> set[AnyVariable]:
         """What its distributions read, beside what they draw and how often."""
         drawn = [one.stand_in for one in self.random]
@@ -240,16 +225,19 @@ def find_outcomes(split: Split, lengths: frozenset[AnyVariable]) -> tuple[Outcom
     """Build graphs that draw outcomes; None where the model does not say how, or not by records.
 
     They come in stages, each of which reads what the stages before have drawn: first the latents of
-    single records or units, as values on the real line of which records of one unit must share one.
-    Potentials have no distribution. ``lengths`` are those of dimensions that are not public.
+    single records or units. ``lengths`` are those of dimensions that are not public.
     """
-    model = split.hardened.model
+    model, leaves = split.hardened.model, split.hardened.leaves
     rvs = {rv.name: rv for rv in (*model.observed_RVs, *model.free_RVs)}
     if not rvs.keys() >= split.terms.keys():
         return None
-    found = [_drawn(split, rvs[name], split.local.get(name)) for name in split.terms]
-    left = [one for one in found if one is not None]
-    if len(left) < len(found) or not _read_what_terms_read(split, left):
+    drawn = [_drawn(split, rvs[name], split.local.get(name)) for name in split.terms]
+    left = [one for one in drawn if one is not None]
+    # no other arrays than the likelihood reads, and no two of one variable
+    read = leaves.keys() & set(ancestors([one.graph for one in left]))
+    if not read <= set(ancestors(split.terms.values())):
+        return None
+    if len({one.leaf for one in left}) < len(drawn):
         return None
     stages = []
     while left:
@@ -289,18 +277,21 @@ def _outcomes(
             parameters = [new[x] for x in each.parameters]
             parameters = [vectorize_graph(x, draws) if draws else x for x in parameters]
             size = [number, *[value.shape[k] for k in range(each.batch)]]
-            size += _components(each, parameters)
+            if each.stacked:  # one component of a mixture serves for all that are equal
+                pairs = zip(parameters, each.node.op.ndims_params, strict=True)
+                size.append(reduce(pt.maximum, [x.shape[-1 - core] for x, core in pairs]))
             draws[new[each.stand_in]] = _draw(each.node, generators[-1], size, parameters)
         outcome: Tensor = vectorize_graph(new[one.graph], draws)
         outcomes[name] = outcome.astype(value.type.dtype)
     variables = {str(one.leaf.name): one.name for one in drawn}
-    is_binary = len(drawn) == 1 and drawn[0].is_binary
+    first, is_bernoulli = drawn[0], isinstance(drawn[0].random[-1].node.op, BernoulliRV)
+    is_as_drawn = first.graph is first.random[-1].stand_in and len(drawn) == 1
+    is_binary = is_bernoulli and is_as_drawn and all(first.leaf.type.broadcastable[1:])
     return Outcomes(outcomes, variables, number, batch.inputs, tuple(generators), is_binary)
 
 
 def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None:
-    """Replace what is random in the graph of a variable by stand-ins."""
-    # `value` is that of a latent, or None for what an observed variable observes
+    """Replace what is random in the graph of a variable by stand-ins; ``value`` is a latent's."""
     model = split.hardened.model
     [leaf] = simplify([model.rvs_to_values[rv]]) if value is None else [value]
     leaf = before_casts(leaf)
@@ -321,7 +312,9 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
         node = first.owner
         parameters = graph_replace(node.op.dist_params(node), stand_ins, strict=False)
         more = first.type.ndim - node.op.ndim_supp - batch
-        if more not in (0, 1) or not _has_draws(node.op):
+        own = getattr(node.op, "_random_fn", None)  # PyMC's stand-in raises where `random=` lacks
+        undrawn = getattr(own, "__qualname__", "").startswith("default_not_implemented")
+        if more not in (0, 1) or undrawn:
             return None
         stand_in = _stand_in(node, parameters, leaf, batch, more)
         random.append(_Random(node, tuple(parameters), stand_in, batch, bool(more)))
@@ -330,14 +323,11 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
         [graph] = clone_replace([graph], {first: place}, rebuild_strict=False)
         stand_ins[place] = stand_in
     [graph] = graph_replace([graph], stand_ins, strict=False)
-    trials = frozenset() if counted is rv else _trials(counted, leaf, model.free_RVs)
+    trials: frozenset[AnyVariable] = frozenset()
+    if counted is not rv:  # unless its probabilities read the counts, too
+        last = counted.owner.op.dist_params(counted.owner)[-1]
+        trials = frozenset([leaf]) - {*ancestors([last], blockers=model.free_RVs)}
     return _Drawn(name, leaf, graph, tuple(random), trials) if random else None
-
-
-def _trials(rv: Tensor, leaf: Tensor, latents: Sequence[AnyVariable]) -> frozenset[AnyVariable]:
-    """Return the leaf of a multinomial's counts, unless its probabilities read it, too."""
-    read = ancestors([rv.owner.op.dist_params(rv.owner)[-1]], blockers=latents)
-    return frozenset([leaf]) - frozenset(read)
 
 
 def before_casts(variable: AnyVariable) -> AnyVariable:
@@ -349,14 +339,7 @@ def before_casts(variable: AnyVariable) -> AnyVariable:
 
 def is_draw(variable: AnyVariable) -> bool:
     """Whether a variable is drawn by a random one."""
-    node = variable.owner
-    return bool(node) and isinstance(node.op, RandomVariable) and variable is node.outputs[1]
-
-
-def _has_draws(op: RandomVariable) -> bool:
-    """Whether a distribution says how to draw: PyMC's stand-in raises where ``random=`` lacks."""
-    random = getattr(op, "_random_fn", None)
-    return not getattr(random, "__qualname__", "").startswith("default_not_implemented")
+    return isinstance(variable.owner_op, RandomVariable) and variable is variable.owner.outputs[1]
 
 
 def _given_values(split: Split, rv: Tensor) -> Tensor:
@@ -372,14 +355,6 @@ def _given_values(split: Split, rv: Tensor) -> Tensor:
     [graph] = simplify([mixtures_by_choice(counts_without_rejection(graph))])
     [graph] = split.unit_latents.by_record([graph])
     return graph
-
-
-def _components(random: _Random, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Return how many components of a mixture a draw has; one serves for all that are equal."""
-    if not random.stacked:
-        return []
-    pairs = zip(parameters, random.node.op.ndims_params, strict=True)
-    return [reduce(pt.maximum, [x.shape[-1 - core] for x, core in pairs])]
 
 
 def _stand_in(
@@ -415,35 +390,25 @@ def _draw(
     return pt.lt(uniform, check(p, within))
 
 
-def _read_what_terms_read(split: Split, drawn: list[_Drawn]) -> bool:
-    """Whether draws read no other arrays than the likelihood, and no two are one variable."""
-    known, leaves = set(ancestors(split.terms.values())), split.hardened.leaves
-    graphs = ancestors([one.graph for one in drawn])
-    own = {one.leaf for one in drawn}
-    return len(own) == len(drawn) and all(v in known for v in graphs if v in leaves)
-
-
 def counts_without_rejection(graph: AnyVariable) -> AnyVariable:
     """Replace Poisson and negative binomial counts above 0 by draws of finitely many variables."""
-    found = {
+    drawn = {
         node.outputs[0]: _at_least_one(node)
-        for node in {v.owner for v in ancestors([graph])}
-        if node is not None and _is_at_least_one(node)
+        for node in {v.owner for v in ancestors([graph]) if isinstance(v.owner_op, TruncatedRV)}
+        if isinstance(node.op.base_rv_op, PoissonRV | NegBinomialRV)
+        and [*map(number_in, node.inputs[-2:])] == [1, np.inf]
     }
-    if not found:
-        return graph
-    [graph] = clone_replace([graph], found, rebuild_strict=False)
-    return graph
-
-
-def _is_at_least_one(node: Node) -> bool:
-    if not isinstance(node.op, TruncatedRV):
-        return False
-    counts = isinstance(node.op.base_rv_op, PoissonRV | NegBinomialRV)
-    return counts and [*map(number_in, node.inputs[-2:])] == [1, np.inf]
+    return clone_replace([graph], drawn, rebuild_strict=False)[0] if drawn else graph
 
 
 def _at_least_one(node: Node) -> Tensor:
+    """Draw the events of a Poisson process on [0, 1] of rate r, given that there are some.
+
+    The first falls at s, of which 1 - exp(-r s) is uniform below 1 - exp(-r), and others are
+    Poisson of mean r (1 - s). A negative binomial count of n and p adds up a logarithmic number for
+    each event, where r = -n log p: those after the first add up to a negative binomial count of
+    n (1 - s) and p, and the first is geometric of success p^u for a uniform u (Kemp 1981).
+    """
     generator, size, *parameters = node.inputs[:-2]
     drawn: dict[str, Any] = {"rng": generator, "size": size, "return_next_rng": True}
     _, uniform = pt.random.uniform(**drawn)
@@ -491,17 +456,13 @@ def _choice(node: Node, draw: Tensor) -> Tensor:
         number = pt.shape_padright(pt.arange(weights.shape[-1]), support)
         chosen = pt.eq(pt.shape_padright(category, support + 1), number)
         return pt.switch(chosen, components[0], 0).sum(axis=-support - 1).astype(draw.dtype)
-    first, *others = map(_value, components)
+    # a constant's draw is the constant, whatever its size
+    constants = [isinstance(x.owner.op, DiracDeltaRV) for x in components]
+    first, *others = (
+        x.owner.op.dist_params(x.owner)[0] if constant else x
+        for x, constant in zip(components, constants, strict=True)
+    )
     category = pt.shape_padright(category, support)
     for k, other in enumerate(others, 1):
         first = pt.switch(pt.eq(category, k), other, first)
     return first.astype(draw.dtype)
-
-
-def _value(component: Tensor) -> Tensor:
-    """Return a component's draw; that of a constant is the constant, whatever its size."""
-    node = component.owner
-    if isinstance(node.op, DiracDeltaRV):
-        [constant] = node.op.dist_params(node)
-        return constant
-    return component

@@ -1,8 +1,7 @@
 """The private columns: from the containers that people keep records in to what the wall reads.
 
 `read_tables` takes arrays, tables and chunks; `make_columns` pairs every record leaf with its
-values, for the wall alone; the column that says which records belong to one unit is private, too,
-and outside the model's graph (`read_units`, `private_column`, `without_unit`).
+values, for the wall alone; the column of units is private, too, and outside the model's graph.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -34,6 +33,11 @@ from pymc_dp.privacy.private_data import (
 )
 
 NO_RECORDS = "The data have no records: give two or more."
+MISSING = ", and a private fit takes none: drop the incomplete records."
+NUMBERS = (
+    "and a private fit takes numbers: convert columns of mixed types by astype(float), number "
+    "categories, and drop records with missing values."
+)
 
 
 def read_tables(data: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -44,17 +48,17 @@ def read_tables(data: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     if data is None or not hasattr(data, "keys"):
         return data
     # the Dask array inside an xarray.DataArray, and other containers as they are
-    found = {
+    tables = {
         name: x if hasattr(x, "to_delayed") or not _is_dask(x) else getattr(x, "data", x)
         for name, x in data.items()
     }
-    chunked = {name: values for name, values in found.items() if _is_dask(values)}
+    chunked = {name: values for name, values in tables.items() if _is_dask(values)}
     if not chunked:
-        return found
+        return tables
     for name, values in chunked.items():
         _refuse_chunks(name, values)
     lengths = _lengths(chunked)
-    return {name: _blocks(name, values, lengths) for name, values in found.items()}
+    return {name: _blocks(name, values, lengths) for name, values in tables.items()}
 
 
 def as_array(what: str, values: Any) -> Any:
@@ -69,23 +73,17 @@ def as_array(what: str, values: Any) -> Any:
     if isinstance(values, np.ndarray):
         return np.asarray(values)  # without what a class of its own does
     try:
-        found = np.asarray(values)
+        array = np.asarray(values)
     except Exception as error:  # its text may quote data
         raise ValueError(
             f"{what} is an object of type {type(values).__name__}, which is no array "
             f"({type(error).__name__}): give an array, or a table with a row for each record."
         ) from None
-    if found.dtype.kind not in "biuf":
-        raise ValueError(
-            f"{what} holds {found.dtype} values, and a private fit takes numbers: convert columns "
-            "of mixed types by astype(float), number categories, and drop records with missing "
-            "values."
-        )
-    if has_missing(found):
-        raise ValueError(
-            f"{what} has missing values, and a private fit takes none: drop the incomplete records."
-        )
-    return found
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{what} holds {array.dtype} values, {NUMBERS}")
+    if has_missing(array):
+        raise ValueError(f"{what} has missing values{MISSING}")
+    return array
 
 
 def has_missing(values: Any) -> bool:
@@ -99,24 +97,18 @@ def _is_dask(values: Any) -> bool:
     return graph is not None and not isinstance(values, type) and graph() is not None
 
 
-def _is_frame(values: Any) -> bool:
-    return not hasattr(values, "chunks")
-
-
 def _refuse_chunks(name: str, values: Any) -> None:
     if not (hasattr(values, "to_delayed") and getattr(values, "ndim", None)):
         raise ValueError(
             f"data=`{name}` is a Dask {type(values).__name__}: give a Dask array, or "
             "a column or columns of a Dask DataFrame."
         )
-    if _is_frame(values):
-        return
-    if any(np.isnan(n) for n in values.chunks[0]):
+    if hasattr(values, "chunks") and any(np.isnan(n) for n in values.chunks[0]):
         raise ValueError(
             f"data=`{name}` has chunks of unknown sizes: call its compute_chunk_sizes() first, or "
             "give the Dask DataFrame that it was made of."
         )
-    if any(n > 1 for n in values.numblocks[1:]):
+    if hasattr(values, "chunks") and any(n > 1 for n in values.numblocks[1:]):
         raise ValueError(
             f"data=`{name}` is chunked along its columns, and records must be whole: call "
             f"{name}.rechunk({{1: -1}}) first."
@@ -125,10 +117,11 @@ def _refuse_chunks(name: str, values: Any) -> None:
 
 def _lengths(chunked: Mapping[str, Any]) -> tuple[int, ...]:
     """Find the lengths of the partitions; those of data frames are counted."""
-    frames = {name: values for name, values in chunked.items() if _is_frame(values)}
-    if not frames:
+    counts = {
+        k: _count(k, values) for k, values in chunked.items() if not hasattr(values, "chunks")
+    }
+    if not counts:
         return tuple(int(n) for n in next(iter(chunked.values())).chunks[0])
-    counts = {name: _count(name, values) for name, values in frames.items()}
     first, *others = counts
     for name in others:
         if counts[name] != counts[first]:
@@ -157,50 +150,44 @@ def _parts(frame: Any) -> tuple[Any, ...]:
 
 
 def _blocks(name: str, values: Any, lengths: tuple[int, ...]) -> Blocks:
-    if not _is_dask(values):
+    is_dask = _is_dask(values)
+    if not is_dask:
         values = as_array(f"data=`{name}`", values)
         values = values.tocsr() if issparse(values) else values
-    elif _is_frame(values):
-        return Blocks(_parts(values), lengths, *_kind_of_frame(name, values, lengths))
+    elif not hasattr(values, "chunks"):
+        return _blocks_of_frame(name, values, lengths)
     if not values.shape or values.shape[0] != sum(lengths):
         raise ValueError(
             f"data=`{name}` has not as many records along axis 0 as the chunked data beside it: "
             "one record is one row of every array."
         )
-    if not _is_dask(values):
-        parts = tuple(
-            values[end - n : end] for n, end in zip(lengths, np.cumsum(lengths), strict=True)
-        )
-    else:
+    ends = np.cumsum(lengths)
+    if is_dask:
         rows = values.rechunk({0: lengths, **dict.fromkeys(range(1, values.ndim), -1)})
         parts = tuple(rows.to_delayed().ravel())
+    else:
+        parts = tuple(values[end - n : end] for n, end in zip(lengths, ends, strict=True))
     return Blocks(parts, lengths, tuple(map(int, values.shape)), np.dtype(values.dtype))
 
 
-def _kind_of_frame(
-    name: str, frame: Any, lengths: tuple[int, ...]
-) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and the dtype that a data frame has as an array."""
+def _blocks_of_frame(name: str, frame: Any, lengths: tuple[int, ...]) -> Blocks:
+    """Return a data frame with the shape and the dtype that it has as an array."""
     kinds = [frame.dtype] if frame.ndim == 1 else list(frame.dtypes)
     for kind in kinds:
         if getattr(kind, "kind", "O") not in "biuf":
-            raise ValueError(
-                f"data=`{name}` holds {kind} values, and a private fit takes numbers: convert "
-                "them first, number categories, and drop records with missing values."
-            )
-    width = () if frame.ndim == 1 else (len(kinds),)
-    numpy_kinds = [getattr(kind, "numpy_dtype", kind) for kind in kinds]
-    return (sum(lengths), *width), np.result_type(*numpy_kinds)
+            raise ValueError(f"data=`{name}` holds {kind} values, {NUMBERS}")
+    shape = (sum(lengths), *([] if frame.ndim == 1 else [len(kinds)]))
+    dtype = np.result_type(*(getattr(kind, "numpy_dtype", kind) for kind in kinds))
+    return Blocks(_parts(frame), lengths, shape, dtype)
 
 
 def refuse_few_rows(hardened: HardenedModel, likelihood: Container[str]) -> None:
     """Refuse private observed values without rows, or with a single one."""
+    private = {v: x for v, x in hardened.leaves.items() if x.name not in hardened.public}
     for rv in hardened.model.observed_RVs:
         for variable in ancestors([hardened.model.rvs_to_values[rv]]):
-            leaf = hardened.leaves.get(variable)
-            if rv.name in likelihood and leaf is not None and leaf.name not in hardened.public:
-                if leaf.variable.ndim:
-                    _refuse_few(rv.name, leaf.value.shape[0])
+            if rv.name in likelihood and variable in private and variable.type.ndim:
+                _refuse_few(rv.name, private[variable].value.shape[0])
 
 
 def _refuse_few(name: str, rows: int) -> None:
@@ -231,10 +218,9 @@ def make_columns(
         )
     for name in leaves.keys() - given.keys():
         hint = f" It is {leaves[name]}: give it a name by pm.Data('x', ...) first."
-        hint = "" if leaves[name].declared else hint
         raise ValueError(
-            f"data= replaces the model's records but leaves `{name}` as it was: "
-            f"give it as well.{hint}"
+            f"data= replaces the model's records but leaves `{name}` as it was: give it as well."
+            + ("" if leaves[name].declared else hint)
         )
     for name, leaf in leaves.items():
         _refuse_few(name, leaf.value.shape[axes.axis[leaf.variable]])
@@ -258,12 +244,8 @@ def refuse_missing(columns: Columns) -> None:
     """Read all records in blocks once: what cannot be read must not cost a release."""
     if not any(isinstance(column.values, Blocks) for column in columns.values()):
         return
-    found = in_partitions(columns).read(_missing)
-    for name in sorted({name for names in found for name in names}):
-        raise ValueError(
-            f"data=`{name}` has missing values in one of its partitions, and a private fit takes "
-            "none: drop the incomplete records."
-        )
+    for name in sorted({name for names in in_partitions(columns).read(_missing) for name in names}):
+        raise ValueError(f"data=`{name}` has missing values in one of its partitions{MISSING}")
 
 
 def _missing(partition: Partition) -> list[str]:
@@ -272,28 +254,24 @@ def _missing(partition: Partition) -> list[str]:
 
 def column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
     """Check that values fit the leaf they stand for, and pair them with its axis."""
-    values = as_array(f"data=`{leaf.name}`", values)
-    if (issparse(values) or isinstance(values, Blocks)) and axes.axis[leaf.variable] != 0:
+    what, template, axis = f"data=`{leaf.name}`", leaf.variable.type, axes.axis[leaf.variable]
+    values, dtype = as_array(what, values), batch_dtype(template.dtype)
+    if (issparse(values) or isinstance(values, Blocks)) and axis != 0:
         kind = "sparse" if issparse(values) else "chunked"
-        raise ValueError(f"data=`{leaf.name}` is {kind}, which needs the records along axis 0.")
-    dtype = batch_dtype(leaf.variable.type.dtype)
-    template = leaf.variable.type
+        raise ValueError(f"{what} is {kind}, which needs the records along axis 0.")
     if len(values.shape) != template.ndim:
         raise ValueError(
-            f"data=`{leaf.name}` has {len(values.shape)} dimensions, the model's has "
-            f"{template.ndim}."
+            f"{what} has {len(values.shape)} dimensions, the model's has {template.ndim}."
         )
     if not np.can_cast(values.dtype, dtype, casting="same_kind"):
         raise ValueError(
-            f"data=`{leaf.name}` holds {values.dtype} values, but the model takes {dtype}: "
-            "convert it first."
+            f"{what} holds {values.dtype} values, but the model takes {dtype}: convert it first."
         )
-    axis = axes.axis[leaf.variable]
     for k, length in enumerate(np.shape(leaf.value)):
         if k != axis and values.shape[k] != length:
             raise ValueError(
-                f"data=`{leaf.name}` has length {values.shape[k]} along axis {k}, the model's "
-                f"has {length}; only the records' axis {axis} may differ."
+                f"{what} has length {values.shape[k]} along axis {k}, the model's has {length}; "
+                f"only the records' axis {axis} may differ."
             )
     return Column(values, axis, dtype)
 
@@ -310,9 +288,17 @@ def read_units(
     how_to_add = "pm.Data(name, codes), equal for records of one person, or (1|name) in the formula"
     column, values = private_column(model, "unit", name, data, public, how_to_add)
     _refuse_read(model, column)
-    if isinstance(values, Blocks):
-        return _in_blocks(values, name)
-    return units_of(_codes(values, name), name)
+    if not isinstance(values, Blocks):
+        return units_of(_codes(values, name), name)
+    # all records of a unit must lie in one partition
+    distinct = in_partitions({name: Column(values, 0, "int64")}).read(partial(_distinct, name))
+    every = np.concatenate(distinct)
+    if len(np.unique(every)) < len(every):
+        raise ValueError(
+            f"unit=`{name}` has persons whose records lie in several partitions: sort the records "
+            f"by `{name}` and cut between persons, as dask.dataframe's set_index does."
+        )
+    return UnitBlocks(name, values, tuple(len(part) for part in distinct))
 
 
 def private_column(
@@ -343,18 +329,6 @@ def private_column(
     return columns[name], columns[name].get_value() if data is None else data[name]
 
 
-def _in_blocks(codes: Blocks, name: str) -> UnitBlocks:
-    """Check codes partition by partition: all records of a unit must lie in one of them."""
-    distinct = in_partitions({name: Column(codes, 0, "int64")}).read(partial(_distinct, name))
-    every = np.concatenate(distinct)
-    if len(np.unique(every)) < len(every):
-        raise ValueError(
-            f"unit=`{name}` has persons whose records lie in several partitions: sort the records "
-            f"by `{name}` and cut between persons, as dask.dataframe's set_index does."
-        )
-    return UnitBlocks(name, codes, tuple(len(part) for part in distinct))
-
-
 def _distinct(name: str, partition: Partition) -> np.ndarray:
     return np.unique(_codes(partition.columns[name].values, name))
 
@@ -376,8 +350,8 @@ def _codes(values: Any, name: str) -> np.ndarray:
     codes = codes.astype("int64")
     if (codes < 0).any():
         raise ValueError(
-            f"unit=`{name}` has negative codes, as pandas writes for missing labels and as PyMC "
-            "makes of numbers beyond 2^31: drop records of nobody, and number the persons from 0."
+            f"unit=`{name}` has negative codes, as pandas writes for missing labels: drop records "
+            "of nobody, and number the persons from 0."
         )
     return codes
 

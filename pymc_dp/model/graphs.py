@@ -1,14 +1,11 @@
 """PyTensor graphs: their types, the walk that all checks share, and what a proof covers.
 
-First the types for annotations, with the functions that PyTensor does not annotate. Then the walk:
-through a graph, and through the graphs inside its operations. Last the list: a proof covers the
-operations of PyTensor and PyMC that compute from their inputs alone.
-
 An operation is a Python object. One that wraps a Python function, or keeps an array as an
 attribute, may compute with data that stand nowhere in the graph, and no walk through the graph
-meets them. So an operation is accepted only if its class itself is on a list and its settings are
-plain, and if the same holds for all operations inside it. That is a check of mistakes: whoever
-changes objects of PyTensor in the curator's own process can do whatever the curator can.
+meets them. So an operation is accepted only if its class itself is on a list of those that compute
+from their inputs alone, and its settings are plain, and if the same holds for all operations inside
+it. That is a check of mistakes: whoever changes objects of PyTensor in the curator's own process
+can do whatever the curator can.
 """
 
 from collections import ChainMap
@@ -132,30 +129,28 @@ def unproved_by_variable(
 ) -> dict[str, dict[str, str]]:
     """Name the operations of every variable of a model that may compute with more than inputs."""
     variables = (*model.basic_RVs, *model.potentials, *model.deterministics)
-    found = {v.name: unproved_in([v], drawn=False) for v in variables}
+    unproved = {v.name: unproved_in([v], drawn=False) for v in variables}
     evaluated: dict[str, list[AnyVariable]] = {name: [graph] for name, graph in factors.items()}
     evaluated |= {name: [density, *others] for name, (density, _, *others) in prior.items()}
     for name, graph in evaluated.items():
-        found[name] = found.get(name, {}) | unproved_in(graph)
-    # they make graphs anew each time that they are asked
-    own = {rv.name: t for rv, t in model.rvs_to_transforms.items() if not is_known_transform(t)}
-    return found | {k: found[k] | {type(t).__name__: how_to_allow(t)} for k, t in own.items()}
+        unproved[name] = unproved.get(name, {}) | unproved_in(graph)
+    for rv, transform in model.rvs_to_transforms.items():
+        if not is_known_transform(transform):  # it makes graphs anew each time that it is asked
+            unproved[rv.name] |= {type(transform).__name__: how_to_allow(transform)}
+    return unproved
 
 
 def is_proved(op: Op) -> bool:
     """Whether an operation computes from its inputs alone; those inside it are not looked at."""
-    settings = [x for name, x in vars(op).items() if name not in COMPILED]
+    settings, kind = [x for name, x in vars(op).items() if name not in COMPILED], type(op)
+    # PyMC's class for a distribution that an author composes of others
+    is_composed = kind.__bases__ == (CustomSymbolicDistRV,) and vars(kind).keys() <= OF_A_COMPOSED
     return (
-        (type(op) in LISTED or _is_composed(type(op)))
+        (kind in LISTED or is_composed)
         and not op.destroy_map
         and _runs_its_own(op)
         and all(map(is_plain, settings))
     )
-
-
-def _is_composed(kind: type[Op]) -> bool:
-    """Whether a class is PyMC's for a distribution that an author composes of others."""
-    return kind.__bases__ == (CustomSymbolicDistRV,) and vars(kind).keys() <= OF_A_COMPOSED
 
 
 def _runs_its_own(op: Op) -> bool:
@@ -182,12 +177,7 @@ def _changes_listed(op: Op) -> bool:
 
 
 def name_of(own: Any) -> str:
-    """Return the name by which ``public=`` may allow an operation: its class's or function's.
-
-    >>> import pytensor.tensor as pt
-    >>> name_of(pt.exp), name_of(pt.exp.scalar_op)
-    ('changed Elemwise', 'changed Exp')
-    """
+    """Return the name by which ``public=`` may allow an operation: its class's or function's."""
     function = getattr(own, "_FromFunctionOp__fn", None)  # wrap_py gives all the same class
     prefix = CHANGED if _changes_listed(own) else ""
     return getattr(function, "__name__", prefix + type(own).__name__)

@@ -4,9 +4,8 @@ PyTensor folds expressions of constants: ``x - x.mean()`` over a NumPy array wou
 harmless-looking array, and a model that couples its records would pass for one that does not.
 
 `harden` first joins observed variables that have missing entries, which PyMC splits in two, whose
-lengths say how many are missing: here it is one again, with a mask by records. A missing outcome
-then adds nothing to its record's likelihood; a missing entry that is read elsewhere is a latent of
-a record.
+lengths say how many are missing. With a mask by records, a missing outcome adds nothing to its
+record's likelihood; a missing entry that is read elsewhere is a latent of a record.
 """
 
 import warnings
@@ -89,13 +88,8 @@ def is_structural(value: np.ndarray) -> bool:
     """Say whether an array carries at most two numbers: a fill, an even sequence, an identity.
 
     It equals what NumPy makes to the last bit, or each entry could carry some bits of a record.
-    Libraries make such arrays by themselves: ``np.ones(3)``, the frequencies of a basis, a jitter
-    on a diagonal, the row numbers of a packed Cholesky factor. Two real numbers are a sequence
-    only if they differ by one.
-
-    >>> import numpy as np
-    >>> [is_structural(x) for x in (np.ones(3), np.arange(4.0), np.r_[1.0, 5, 2], np.r_[0.3, 4.1])]
-    [True, True, False, False]
+    Libraries make such arrays: the frequencies of a basis, a jitter on a diagonal, the row numbers
+    of a packed Cholesky factor. Two real numbers are a sequence only if they differ by one.
     """
     value = np.asarray(value)
     flat = value.ravel()
@@ -146,11 +140,7 @@ def side_of_triangle(size: int) -> int | None:
 
 
 def _is_triangle(flat: np.ndarray) -> bool:
-    """Whether numbers are the rows, or the columns, of a triangle of a matrix in order.
-
-    >>> _is_triangle(np.array([0, 1, 1, 2, 2, 2])), _is_triangle(np.array([0, 1, 1, 2, 2, 3]))
-    (True, False)
-    """
+    """Whether numbers are the rows, or the columns, of a triangle of a matrix in order."""
     side = side_of_triangle(flat.size)
     if side is None or flat[0] != 0 or flat[-1] != side - 1:
         return False
@@ -159,18 +149,17 @@ def _is_triangle(flat: np.ndarray) -> bool:
 
 def harden(model: pm.Model) -> HardenedModel:
     """Copy ``model`` with all observed values and constants of several numbers made shared."""
-    given = model.rvs_to_initial_values.items()
     (fgraph, _), partly_named = copied(model, fgraph_from_model)
-    masks = join_missing(fgraph)
+    splits = [_split(fgraph, node) for node in _nodes(fgraph, ModelObservedRV)]
+    masks = [_join(fgraph, *split) for split in splits if split is not None]
     names = (name for i in count() if (name := f"array_{i}") not in model.named_vars)
     lifted: list[DataLeaf] = []
     for constant in _array_constants(fgraph):
         _lift(fgraph, constant, names, lifted)
     _keep_limits(fgraph)
-    lifted = [
-        leaf if leaf.declared else leaf._replace(inside=expression_around(fgraph, leaf.variable))
-        for leaf in lifted
-    ]
+    for i, leaf in enumerate(lifted):
+        inside = "" if leaf.declared else expression_around(fgraph, leaf.variable)
+        lifted[i] = leaf._replace(inside=inside)
     hardened = model_from_fgraph(fgraph, mutate_fgraph=True)
     hardened.named_vars_to_dims.update(partly_named)
     data = [
@@ -178,7 +167,7 @@ def harden(model: pm.Model) -> HardenedModel:
         for variable in hardened.data_vars
         if isinstance(variable, SharedVariable)
     ]
-    initvals = {str(rv.name): value for rv, value in given if value is not None}
+    initvals = {str(k.name): x for k, x in model.rvs_to_initial_values.items() if x is not None}
     data += [DataLeaf(mask.leaf, mask.variable, mask.values, True) for mask in masks]
     leaves = {leaf.variable: leaf for leaf in (*data, *lifted)}
     return HardenedModel(hardened, leaves, initvals, masks=tuple(masks))
@@ -238,16 +227,12 @@ def _array_constants(fgraph: FunctionGraph) -> list[Constant[Any]]:
 
 def _observing(fgraph: FunctionGraph, constant: Constant[Any]) -> list[str]:
     """Return the names of the variables that were observed to have this value."""
-    return [
-        node.op.name for node, _ in fgraph.clients[constant] if isinstance(node.op, ModelObservedRV)
-    ]
+    nodes = [node for node, _ in fgraph.clients[constant]]
+    return [node.op.name for node in nodes if isinstance(node.op, ModelObservedRV)]
 
 
 def _keep_limits(fgraph: FunctionGraph) -> None:
-    """Write every limit of censoring that is an array into its variable.
-
-    PyMC leaves out those that are infinite for all records: whether some are is private.
-    """
+    """Write all limits of censoring into their variable: PyMC leaves out those never reached."""
     for node in fgraph.toposort():
         if isinstance(node.op, CensoredRV):
             dist, *limits = node.inputs
@@ -278,11 +263,9 @@ def _adds_axes(node: Node, variable: Constant[Any]) -> bool:
 def _lift(
     fgraph: FunctionGraph, constant: Constant[Any], names: Iterator[str], lifted: list[DataLeaf]
 ) -> None:
-    """Put a leaf in place of a constant; one array without a name that is used twice is one leaf.
-
-    It is the same by its place in memory: whether two arrays have equal values is private.
-    """
+    """Put a leaf in place of a constant; an array without a name that is used twice is one."""
     observed = _observing(fgraph, constant)
+    # the same by its place in memory: whether two arrays have equal values is private
     same = [] if observed else [leaf for leaf in lifted if _is_same(leaf, constant.data)]
     if not same:
         name = observed[0] if observed else next(names)
@@ -301,12 +284,6 @@ def _lift(
 def _is_same(leaf: DataLeaf, value: np.ndarray) -> bool:
     places = [(x.ctypes.data, x.strides, x.shape, x.dtype) for x in (leaf.value, value)]
     return places[0] == places[1] and not leaf.declared
-
-
-def join_missing(fgraph: FunctionGraph) -> list[Mask]:
-    """Join every variable with missing entries again, in place, and return the masks."""
-    splits = [_split(fgraph, node) for node in _nodes(fgraph, ModelObservedRV)]
-    return [_join(fgraph, *split) for split in splits if split is not None]
 
 
 def _nodes(fgraph: FunctionGraph, kind: type) -> list[Node]:
@@ -346,10 +323,16 @@ def _join(
 ) -> Mask:
     """Put one observed variable in place of the two, and a latent where others read it."""
     mask = shared(missing, name=f"{MASK}{name}", shape=(None,) * missing.ndim)
-    node, value = seen.inputs[0].owner, seen.inputs[1]
+    value: Tensor
+    draw, value = seen.inputs
+    node = draw.owner
     parameters = [*map(partial(_for_all, name, ~missing), node.inputs[2:], node.op.ndims_params)]
+    # in missing places stands a number that no term reads
+    filler = 0.5 if value.type.dtype.startswith("float") else 1
+    filled = np.full(missing.shape, filler, dtype=value.type.dtype)
+    filled[~missing] = value.data
     observed = model_observed_rv(
-        _drawn(node, missing.shape, parameters), _filled(value, missing), name, *whole.op.dims
+        _drawn(node, missing.shape, parameters), pt.constant(filled), name, *whole.op.dims
     )
     joined = whole.inputs[0]
     readers = [client for client, _ in fgraph.clients[joined] if client is not whole]
@@ -383,33 +366,22 @@ def _for_all(name: str, observed: np.ndarray, parameter: Tensor, own: int) -> Te
     return _refuse(name)
 
 
-def _filled(value: Tensor, missing: np.ndarray) -> Tensor:
-    """Return the observed values, and in missing places a number that no term reads."""
-    filler = 0.5 if value.type.dtype.startswith("float") else 1
-    filled = np.full(missing.shape, filler, dtype=value.type.dtype)
-    filled[~missing] = value.data
-    return pt.constant(filled)
-
-
 def expression_around(fgraph: FunctionGraph, variable: AnyVariable) -> str:
     """Write the operation that reads a variable; what has no name is dots."""
     for node, _ in fgraph.clients[variable]:
         if isinstance(node.op, DimShuffle | SpecifyShape):
             return expression_around(fgraph, node.outputs[0])
         if node.outputs and not type(node.op).__name__.startswith("Model"):
-            drawn = isinstance(node.op, RandomVariable)
-            name = str(node.op.name if drawn else node.op).partition("{")[0].removesuffix("_rv")
-            read = node.op.dist_params(node) if drawn else node.inputs
-            first, *others = [str(_inside_layout(x).name or "...") for x in read]
+            is_drawn = isinstance(node.op, RandomVariable)
+            name = str(node.op.name if is_drawn else node.op).partition("{")[0].removesuffix("_rv")
+            read = []
+            for x in node.op.dist_params(node) if is_drawn else node.inputs:
+                while isinstance(x.owner_op, DimShuffle | SpecifyShape):
+                    x = x.owner.inputs[0]
+                read.append(str(x.name or "..."))
             if isinstance(node.op, AdvancedSubtensor):
-                return f"{first}[{', '.join(others)}]"
+                return f"{read[0]}[{', '.join(read[1:])}]"
             if name in SYMBOLS:
-                return f" {SYMBOLS[name]} ".join([first, *others])
-            return f"{name.lower()}({', '.join([first, *others])})"
+                return f" {SYMBOLS[name]} ".join(read)
+            return f"{name.lower()}({', '.join(read)})"
     return ""
-
-
-def _inside_layout(variable: AnyVariable) -> AnyVariable:
-    while isinstance(variable.owner_op, DimShuffle | SpecifyShape):
-        variable = variable.owner.inputs[0]
-    return variable

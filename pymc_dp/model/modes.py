@@ -3,11 +3,10 @@
 A batch is small: with PyTensor's own Python linker, what surrounds a ufunc of NumPy takes several
 times as long as the ufunc. The linker here calls ufuncs directly.
 
-The proof of exact arithmetic (docs/proofs/gaussian_sum.md) speaks of both modes: products of
-records row by row, and no loops that are fused. Each number of a matrix product here depends on one
-row and one column (`RowProduct`; see `privacy.norms` for the reason). Sums over records are
-products, too: their rounding is bounded as a whole, so that they keep the faster kernels
-(`SumOverRecords`).
+The proof of exact arithmetic (docs/proofs/gaussian_sum.md) speaks of both modes: each number of a
+matrix product depends on one row and one column (`RowProduct`), and no loops are fused. Sums over
+records are products, too: their rounding is bounded as a whole, so that they keep the faster
+kernels (`SumOverRecords`).
 """
 
 from collections.abc import Callable, Sequence
@@ -81,20 +80,15 @@ def by_rows(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
     return list(Apply(RowProduct(), node.inputs, [node.outputs[0].type()]).outputs)
 
 
-def _long_sum(node: Node) -> Tensor:
-    """Sum, or multiply, many operands in parts."""
-    fold = pt.add if isinstance(node.op.scalar_op, Add) else pt.mul
-    parts = [node.inputs[i : i + MOST_OPERANDS] for i in range(0, len(node.inputs), MOST_OPERANDS)]
-    return fold(*[fold(*part) if len(part) > 1 else part[0] for part in parts])
-
-
 def by_ufuncs(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
     """Replace an operation by ufuncs of NumPy and SciPy."""
-    operation = node.op.scalar_op
-    if isinstance(operation, Add | Mul) and len(node.inputs) > MOST_OPERANDS:
-        whole = _long_sum(node)
-    elif type(operation) in FORMULAS and not all(isinstance(x, Constant) for x in node.inputs):
-        whole = FORMULAS[type(operation)](*node.inputs)
+    operation, inputs = node.op.scalar_op, node.inputs
+    if isinstance(operation, Add | Mul) and len(inputs) > MOST_OPERANDS:
+        fold = pt.add if isinstance(operation, Add) else pt.mul
+        parts = [inputs[i : i + MOST_OPERANDS] for i in range(0, len(inputs), MOST_OPERANDS)]
+        whole = fold(*[fold(*part) if len(part) > 1 else part[0] for part in parts])
+    elif type(operation) in FORMULAS and not all(isinstance(x, Constant) for x in inputs):
+        whole = FORMULAS[type(operation)](*inputs)
     else:
         return None
     return [whole.astype(node.outputs[0].type.dtype)]
@@ -106,7 +100,10 @@ def by_batches(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
     if node.outputs[0].type.ndim == len(node.op.outputs_sig[0]):
         return None  # one record's alone, such as the inverse below
     if isinstance(core, AllocDiag) and (core.offset, core.axis1, core.axis2) == (0, 0, 1):
-        whole = _diagonals(node.inputs[0], len(node.op.inputs_sig[0]))
+        x: Tensor = node.inputs[0]  # its last axis goes on diagonals, whose axes come first
+        batch = x.ndim - len(node.op.inputs_sig[0])
+        diagonal = pt.switch(pt.eye(x.shape[-1], dtype="bool"), x[..., None], 0.0)
+        whole = pt.moveaxis(diagonal, (-2, -1), (batch, batch + 1))
     elif isinstance(core, SolveTriangular) and _shares_matrices(node):
         whole = _solved_by_inverse(core, *node.inputs)
     elif isinstance(core, AdvancedSubtensor) and _takes_single_values(node):
@@ -114,13 +111,6 @@ def by_batches(fgraph: FunctionGraph, node: Node) -> list[AnyVariable] | None:
     else:
         return None
     return [whole.astype(node.outputs[0].type.dtype)]
-
-
-def _diagonals(x: Tensor, core: int) -> Tensor:
-    """Put the last axis on diagonals, whose two axes come first of the core's."""
-    on = pt.eye(x.shape[-1], dtype="bool")
-    batch = x.ndim - core
-    return pt.moveaxis(pt.switch(on, x[..., None], 0.0), (-2, -1), (batch, batch + 1))
 
 
 def _shares_matrices(node: Node) -> bool:
@@ -162,11 +152,7 @@ def _values_at(x: Tensor, *indices: Tensor) -> Tensor:
 
 
 class UfuncLinker(PerformLinker):
-    """PyTensor's Python linker, which calls ufuncs directly and gives no warnings of their numbers.
-
-    What it computes for a record does not depend on other records, to the last bit, as far as
-    products of matrices do not (`RowProduct`).
-    """
+    """PyTensor's Python linker, which calls ufuncs directly and gives no warnings of numbers."""
 
     def make_all(self, *args: Any, **settings: Any) -> Any:
         """Make a function of a graph, as the linker of PyTensor does."""
@@ -186,11 +172,7 @@ class UfuncLinker(PerformLinker):
 
 
 def _in_order(node: Node, call: Any) -> Callable[[], None]:
-    """Return a call that reduces an array in the order of its axes.
-
-    NumPy adds numbers up in the order in which they lie in memory, and with the number of records
-    the order may change in which the results of other operations lie there.
-    """
+    """Return a call that reduces in the order of axes: that in memory changes with records."""
     [source], [target] = call.inputs, call.outputs
 
     def reduce() -> None:
@@ -221,8 +203,8 @@ def _short(node: Node, call: Any) -> Callable[[], None]:
             if cell[0].shape[axis] == 1:  # it must be 1 everywhere
                 node.op._check_runtime_broadcast(node, values)
                 break
-        found = np.asarray(ufunc(*values), dtype=dtype)
-        output[0] = found if found.flags.owndata else found.copy()
+        result = np.asarray(ufunc(*values), dtype=dtype)
+        output[0] = result if result.flags.owndata else result.copy()
 
     at_once.inputs, at_once.outputs, at_once.lazy = inputs, call.outputs, False  # type: ignore
     return at_once
@@ -260,14 +242,21 @@ PYTHON: Mode = FAST_RUN.excluding(
 AS_WRITTEN = Mode(linker=UfuncLinker(), optimizer="None")
 
 
-def as_written(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Function:
+def as_written(
+    inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable], mode: Mode = AS_WRITTEN
+) -> Function:
     """Make a function of graphs that are not rewritten, for inputs of the right type."""
     with without_c():
         fn: Function = maker.function(
-            list(inputs), list(outputs), mode=AS_WRITTEN, on_unused_input="ignore"
+            list(inputs), list(outputs), mode=mode, on_unused_input="ignore"
         )
     fn.trust_input = True
     return fn
+
+
+def rewritten(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Function:
+    """Make a function of graphs as a fit rewrites them."""
+    return as_written(inputs, outputs, PYTHON)
 
 
 def without_c() -> AbstractContextManager[None]:

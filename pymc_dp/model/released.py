@@ -1,10 +1,9 @@
 """What of a posterior may leave, and the numbers in a model that are trusted.
 
-Latents may leave, and deterministics that reach no private number (`releasable`). One that reads
-numbers may leave where it is a formula of the latents, which no number from the data has entered
-(`is_formula`). A number can enter as a factor, but also as a length, a position, or as how often an
-operation is repeated. All of these are read here; what is in doubt is no formula. Numbers in a
-model that no check can see into are trusted, and listed by name (`trusted_constants`).
+Latents may leave, and deterministics that are formulas of them, which no number from the data has
+entered (`is_formula`): as a factor, as a length, a position, or as how often an operation is
+repeated. What is in doubt is no formula. Numbers in a model that no check can see into are trusted,
+and listed by name (`trusted_constants`).
 """
 
 from collections import Counter
@@ -53,10 +52,8 @@ class Known(NamedTuple):
     """What is public beside the formula itself."""
 
     variables: frozenset[AnyVariable]  # the latents that records share, and data declared public
-    # lengths of these latents, and of the sides of the triangles that they fill
-    lengths: frozenset[int]
-    # arrays that the model holds without a name, with their values
-    arrays: dict[AnyVariable, np.ndarray]
+    lengths: frozenset[int]  # of these latents, and of the sides of the triangles that they fill
+    arrays: dict[AnyVariable, np.ndarray]  # those that the model holds without a name
 
 
 class Outputs(NamedTuple):
@@ -107,11 +104,8 @@ def releasable(
     graphs = dict(zip(names, model.replace_rvs_by_values(variables), strict=True))
     own = {name: tuple(model.named_vars_to_dims.get(name, ())) for name in names}
     private = _private(split)
-    of_records = {
-        name: why
-        for name in names
-        if (why := _of_records(graphs[name], private, dims.records.intersection(own[name])))
-    }
+    reasons = {n: _of_records(graphs[n], private, dims.records.intersection(own[n])) for n in names}
+    of_records = {name: why for name, why in reasons.items() if why}
     for name in public.intersection(of_records):
         raise ValueError(f"public= names the deterministic `{name}`, {of_records[name]}")
     # latents leave, so a deterministic may read them: what they are made of does not matter
@@ -119,15 +113,15 @@ def releasable(
     latents = plain[: len(shared)]
     lengths = {n for rv in shared for n in (*rv.type.shape, *shapes[str(rv.name)]) if n is not None}
     known = _known(split, latents, lengths)
-    formulas = {
+    withheld = tuple(
         name
         for name, graph in zip(names[len(shared) :], plain[len(shared) :], strict=True)
-        if name not in unproved
-        and dims.public.issuperset(filter(None, own[name]))
-        and is_formula(graph, known)
-    }
-    withheld = tuple(
-        name for name in names[len(shared) :] if name not in public and name not in formulas
+        if name not in public
+        and (
+            name in unproved
+            or not dims.public.issuperset(filter(None, own[name]))
+            or not is_formula(graph, known)
+        )
     )
     kept = [name for name in order if name in graphs and name not in withheld]
     used = {dim for name in kept for dim in own[name]}
@@ -161,9 +155,7 @@ def _private(split: Split) -> dict[AnyVariable, str]:
     return private | {value: f"the latent `{value.name}`" for value in split.unit_latents.rows}
 
 
-def _of_records(
-    graph: AnyVariable, private: Mapping[AnyVariable, str], dims: Iterable[str]
-) -> str | None:
+def _of_records(graph: AnyVariable, private: Mapping[AnyVariable, str], dims: Iterable[str]) -> str:
     """Say why no declaration lets a variable go: it returns data, or the records' labels."""
     for variable in private.keys() & set(ancestors([graph])):
         return (
@@ -175,15 +167,14 @@ def _of_records(
             f"which has the records' own dimension `{dim}`: it would return their number and their "
             "labels. Leave the dimension out."
         )
-    return None
+    return ""
 
 
 def is_formula(graph: AnyVariable, known: Known) -> bool:
     """Whether a graph computes from known variables and from the numbers of formulas alone.
 
-    **Privacy.** Numbers are those of ``NUMBERS``. Lengths may also be those of the latents.
-    Positions are such numbers too, or arrays that follow from a length: all positions in order, or
-    those of a triangle. The same operation is applied twice in a row at most.
+    **Privacy.** Numbers are those of ``NUMBERS``; lengths may also be those of the latents, and
+    positions arrays that follow from a length. An operation is applied twice in a row at most.
     """
     if graph.owner is None:
         return graph in known.variables or _is_formula_number(graph)
@@ -211,7 +202,6 @@ def _is_plain(node: Node) -> bool:
 
 
 def _settings(op: object) -> Iterator[float]:
-    """Yield the numbers in an operation's settings: axes, offsets, counts."""
     left = [getattr(op, name) for name in getattr(op, "__props__", None) or ()]
     while left:
         value = left.pop()
@@ -254,9 +244,8 @@ def _follows(positions: np.ndarray, lengths: frozenset[int]) -> bool:
         return False
     order = np.arange(len(positions))
     side = side_of_triangle(len(positions)) or 0
-    return any(
-        np.array_equal(positions, found) for found in (order, order[::-1], *np.tril_indices(side))
-    )
+    regular = (order, order[::-1], *np.tril_indices(side))
+    return any(np.array_equal(positions, x) for x in regular)
 
 
 def _repeats(nodes: list[Node]) -> bool:
@@ -332,24 +321,21 @@ def trusted_constants(
         count = sum(arguments.values())
         others = sum(density[key] for key in density.keys() - arguments.keys())
         if count or others:
-            text = _in_words(count) + (f", and {others} in its density" if others else "")
-            line = Trusted(f"{kind} of", name, text)
-            lines[line] = () if name in split.terms else _shown(arguments)
+            text = f"{count} number{'s' * (count != 1)}"
+            text += f", and {others} in its density" if others else ""
+            shown = () if name in split.terms else _single(arguments)
+            lines[Trusted(f"{kind} of", name, text)] = shown
     for variable in released:
         numbers = _numbers([variable], variables, counted, split.axes)
         if count := sum(numbers.values()):
-            line = Trusted("deterministic of", str(variable.name), _in_words(count))
-            lines[line] = _shown(numbers)
+            text = f"{count} number{'s' * (count != 1)}"
+            lines[Trusted("deterministic of", str(variable.name), text)] = _single(numbers)
     named = [Trusted("initial value of", name) for name in split.hardened.initvals]
     named += [Trusted("operation", name) for name in sorted(operations)]
     return {**lines, **{line: () for line in named}}
 
 
-def _in_words(count: int) -> str:
-    return f"{count} number{'s' * (count != 1)}"
-
-
-def _shown(numbers: Iterable[Hashable]) -> tuple[float, ...]:
+def _single(numbers: Iterable[Hashable]) -> tuple[float, ...]:
     return tuple(sorted(float(key) for key in numbers if isinstance(key, str)))
 
 
@@ -371,9 +357,9 @@ def _numbers(
             if x not in blockers and (node, i) not in axes.counts and not is_size(node, x)
         ]
 
-    found = list(walk([graph for graph in graphs if graph not in blockers], operands))
-    values = [leaves[v].value for v in found if v in leaves]
-    values += [v.data for v in tensor_constants([*found, *inner_variables(found, CLOSED)])]
+    every = list(walk([graph for graph in graphs if graph not in blockers], operands))
+    values = [leaves[v].value for v in every if v in leaves]
+    values += [v.data for v in tensor_constants([*every, *inner_variables(every, CLOSED)])]
     # a regular array, such as ones, carries at most two numbers
     return {_key(x): min(np.size(x), 2 if is_structural(x) else np.size(x)) for x in values}
 

@@ -3,10 +3,7 @@
 `separate_unread` runs the phases: every array becomes a leaf; the terms and the priors are read;
 operations are proved to hold no data; the terms are split by records; what a model must satisfy
 beside that is checked; and the graphs are rebuilt without data. The values themselves are checked
-by what it returns beside them.
-
-Every refusal names the variable, says what is wrong and what to do. The sentences go to the
-curator who holds the data; they hold names and shapes, never values.
+by what it returns beside them. Refusals hold names and shapes, never values.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +19,6 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 
 from pymc_dp.errors import NotSeparableError
@@ -111,8 +107,8 @@ class Records(NamedTuple):
     @property
     def drawn(self) -> dict[str, str]:
         """The observed arrays that `outcomes` draws, each with the variable that observes it."""
-        found = {k: v for stage in self.outcomes or () for k, v in stage.variables.items()}
-        return {leaf: name for leaf, name in found.items() if leaf not in self.local_latents}
+        drawn = {k: v for stage in self.outcomes or () for k, v in stage.variables.items()}
+        return {leaf: name for leaf, name in drawn.items() if leaf not in self.local_latents}
 
     @property
     def size(self) -> int:
@@ -204,22 +200,11 @@ def separate_unread(
 
     def checked(numbers: Mapping[str, Iterable[float]] | None = None) -> PrivateData:
         refuse_missing(columns)
-        found = Partition(columns, units)
-        of_records = records.batch, outputs.graphs
-        check_values(split, *of_records, point, found, numbers, number_is_public)
+        data, graph = Partition(columns, units), records.batch
+        check_values(split, graph, outputs.graphs, point, data, numbers, number_is_public)
         return PrivateData(columns, units)
 
     return records, checked
-
-
-def _drawn(
-    split: Split, latents: dict[str, AnyVariable], allowed: frozenset[str]
-) -> tuple[AnyVariable, ...]:
-    """Return draws of the prior, unless they read draws of records, or code that may hold data."""
-    drawn = prior_draws(split.hardened.model, latents)
-    of_records = {rv for rv in split.hardened.model.basic_RVs if rv.name in split.terms}
-    is_shared = of_records.isdisjoint(ancestors(drawn))
-    return drawn if is_shared and unproved_in(drawn).keys() <= allowed else ()
 
 
 def _records(
@@ -240,12 +225,14 @@ def _records(
     shapes |= {name: record_shape(point[name].shape, k) for name, k in local.items()}
     model = split.hardened.model
     released = [v for v in model.deterministics if v.name in outputs.graphs]
-    # no draws of outcomes where an author's code that may hold data would make them
-    drawn_by = unproved_in([v for v in model.basic_RVs if v.name in split.terms]).keys()
+    of_records = [v for v in model.basic_RVs if v.name in split.terms]
+    # no draws where an author's code that may hold data would make them, nor of what reads records
+    drawn_by, draws = unproved_in(of_records).keys(), prior_draws(model, latents)
+    is_shared = set(of_records).isdisjoint(ancestors(draws))
     return Records(
         prior=log_prior(split.prior, split.potentials, model),
         observes_public=bool(split.potentials),
-        prior_draws=_drawn(split, latents, allowed),
+        prior_draws=draws if is_shared and unproved_in(draws).keys() <= allowed else (),
         batch=build_graph(split.terms, split.axes, inputs, rows=None),
         single=build_graph(split.terms, split.axes, inputs, rows=1),
         term_names=tuple(split.terms),
@@ -273,36 +260,44 @@ def proved_graphs(
 ) -> tuple[dict[str, list[AnyVariable]], frozenset[str], set[str]]:
     """Refuse operations that no proof covers and the author does not declare.
 
-    Returns by variable all graphs in which numbers may hide, the author's own operations that are
-    declared to hold no data, and the deterministics with others.
+    Returns `_graphs_read`, the operations that are declared, and the deterministics with others.
     """
     unproved = unproved_by_variable(hardened.model, factors, prior)
     every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
     allowed = refuse_unknown_names(model, public, every)
     withheld = {v.name for v in model.deterministics} - hardened.public
-    refuse_unproved({k: v for k, v in unproved.items() if k not in withheld}, allowed)
-    refuse_draws(factors)
+    for variable in [name for name in unproved if name not in withheld]:
+        for name in sorted(unproved[variable].keys() - allowed):
+            raise NotSeparableError(
+                f"`{variable}` is computed by the operation `{name}`, which is not known to "
+                "compute from its inputs alone: it may hold data that no check can see. Write "
+                f"`{variable}` with PyTensor's own operations, as they are"
+                f"{unproved[variable][name]}."
+            )
+    for name, graph in factors.items():  # their seed would be a number from outside the graph
+        if any(isinstance(op, RandomVariable) for op in operations([graph])):
+            raise NotSeparableError(
+                f"The density of `{name}` draws random numbers: write it as a formula of the "
+                "latents and the data, by pm.logp for example."
+            )
     graphs = _graphs_read(hardened.model, factors, prior)
     refuse_hidden(graphs, hardened)
     doubtful = {name for name, own in unproved.items() if not own.keys() <= allowed}
     return graphs, allowed, doubtful
 
 
-def _graphs_read(model: pm.Model, factors: Terms, prior: Prior) -> dict[str, list[AnyVariable]]:
+def _graphs_read(model: pm.Model, factors: Terms, prior: Prior) -> Prior:
     """Collect by variable all graphs in which numbers may hide."""
-    # they are a latent's log density, its distribution, its initial value and what is released of
-    # it, an observed variable's log density and distribution, and potentials
     distributions = {rv.name: [rv] for rv in model.observed_RVs}
-    densities = {name: [graph, *distributions.get(name, [])] for name, graph in factors.items()}
-    return {name: list(graphs) for name, graphs in prior.items()} | densities
+    return prior | {name: [g, *distributions.get(name, [])] for name, g in factors.items()}
 
 
 def refuse_unsupported(model: pm.Model) -> None:
     """Refuse models that no private method can take."""
     if config.floatX != "float64":
         raise ValueError(
-            f"pytensor.config.floatX is {config.floatX!r}; sensitivities are only "
-            "guarded in double precision: set it to 'float64' before building the model."
+            f"pytensor.config.floatX is {config.floatX!r}, and sensitivities hold in double "
+            "precision: set it to 'float64' before building the model."
         )
     if model.parent is not None:
         raise ValueError("The model is nested inside another one: fit the outermost model.")
@@ -339,37 +334,35 @@ def refuse_unread(split: Split) -> None:
 
 def refuse_flat(split: Split) -> None:
     """Refuse latents of which the likelihood reads comparisons alone: they have no gradient."""
-    without_gradient = _read_in_steps(split.terms.values())
+    without_gradient = _read_in_steps(list(split.terms.values()))
     for name, value in split.shared.items():
         if value in without_gradient:
             raise NotSeparableError(
                 f"The likelihood reads `{name}` in comparisons or as a whole number alone, so it "
-                "has no gradient there and nothing would be learnt of it. Let the change be a "
-                f"smooth one: pm.math.sigmoid((t - {name}) / width) with a public width, say, in "
-                f"place of t > {name}."
+                f"has no gradient. Let the change be a smooth one: in place of t > {name}, say, "
+                f"pm.math.sigmoid((t - {name}) / width) with a public width."
             )
     for name, potential in split.potentials.items():
         latents = set(split.shared.values()).intersection(ancestors([potential]))
         if latents and latents <= _read_in_steps([potential]):
             raise NotSeparableError(
-                f"The potential `{name}` reads latents in comparisons alone, so it has no gradient "
-                "and the fit would go on as if it were not there. To order latents, give their "
-                "prior transform=pm.distributions.transforms.ordered and an initval in order; to "
-                "bound one, use pm.Truncated; else take a smooth penalty with a public width, such "
-                "as pm.math.log(pm.math.sigmoid((b - a) / width))."
+                f"The potential `{name}` reads latents in comparisons alone, so it has no "
+                "gradient. To order latents, give their prior an initval in order and "
+                "transform=pm.distributions.transforms.ordered; to bound one, use pm.Truncated; "
+                "else take a smooth penalty with a public width, such as "
+                "pm.math.log(pm.math.sigmoid((b - a) / width))."
             )
 
 
-def _read_in_steps(graphs: Iterable[AnyVariable]) -> set[AnyVariable]:
+def _read_in_steps(graphs: list[AnyVariable]) -> set[AnyVariable]:
     """Return what is read in comparisons, or as a whole number, and nowhere else."""
-    graphs = list(graphs)
     read = set(ancestors(graphs))
     steps = [v for v in read if not getattr(v, "dtype", "").startswith("float")]
     return read.difference(ancestors(graphs, blockers=steps))
 
 
 def refuse_unknown_names(
-    model: pm.Model, public: Iterable[str], unproved: Iterable[Iterable[str]] = ()
+    model: pm.Model, public: Iterable[str], unproved: Iterable[Iterable[str]]
 ) -> frozenset[str]:
     """Refuse names in ``public=`` that nothing in the model has; return those of operations."""
     variables = {v.name for v in (*model.data_vars, *model.observed_RVs, *model.deterministics)}
@@ -382,27 +375,6 @@ def refuse_unknown_names(
                 f"{sorted(known)}. Give a list of names, such as public=['X']."
             )
     return frozenset(public) - variables
-
-
-def refuse_unproved(unproved: Mapping[str, Mapping[str, str]], allowed: Iterable[str]) -> None:
-    """Refuse operations that may hold data outside the graph."""
-    for variable, own in unproved.items():
-        for name in sorted(own.keys() - set(allowed)):
-            raise NotSeparableError(
-                f"`{variable}` is computed by the operation `{name}`, which is not known to "
-                "compute from its inputs alone: it may hold data that no check can see. Write "
-                f"`{variable}` with PyTensor's own operations, as they are{own[name]}."
-            )
-
-
-def refuse_draws(densities: Mapping[str, AnyVariable]) -> None:
-    """Refuse densities that draw random numbers: their seed is a number from outside the graph."""
-    for name, graph in densities.items():
-        if any(isinstance(op, RandomVariable) for op in operations([graph])):
-            raise NotSeparableError(
-                f"The density of `{name}` draws random numbers: write it as a formula of the "
-                "latents and the data, by pm.logp for example."
-            )
 
 
 def refuse_hidden(graphs: Mapping[str, Iterable[AnyVariable]], hardened: HardenedModel) -> None:
@@ -440,27 +412,13 @@ def refuse_undeclared(split: Split) -> None:
                 named = "" if leaf.declared else "make it a pm.Data and "
                 raise NotSeparableError(
                     f"The likelihood of `{term}` reads {leaf}, which is not laid out by "
-                    f"records. If it is public, {named}name it in {declare}; "
-                    "if it is private, the model mixes records and cannot be fitted privately"
-                    + (f" ({CENSORED})." if _picks_rows(graph, variable) else ".")
+                    f"records. If it is public, {named}name it in {declare}; if it is private, "
+                    f"the model mixes records and cannot be fitted privately ({CENSORED})."
                 )
 
 
-def _picks_rows(graph: AnyVariable, leaf: AnyVariable) -> bool:
-    """Whether an array of numbers picks entries of what is computed from a leaf."""
-    return any(
-        isinstance(v.owner_op, AdvancedSubtensor) and leaf in ancestors(v.owner.inputs[:1])
-        for v in ancestors([graph])
-    )
-
-
 def refuse_data_in_prior(split: Split, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse priors and initial values that read data.
-
-    An unnamed array in a prior cannot be distinguished from data. It is trusted where it has the
-    shape of what it describes, and refused where it has an axis that the latent does not have.
-    ``shapes`` maps each latent to the shape of its unconstrained value.
-    """
+    """Refuse priors and initial values that read data; trust unnamed arrays of a latent's shape."""
     hardened, records = split.hardened, split.axes.axis
     for name, value in hardened.initvals.items():
         if isinstance(value, Variable) and not isinstance(value, Constant):
@@ -476,8 +434,7 @@ def refuse_data_in_prior(split: Split, shapes: Mapping[str, tuple[int, ...]]) ->
             if leaf is None and variable in records and variable.owner is None:
                 raise NotSeparableError(
                     f"`{name}` reads `{names[variable]}`, a latent of single records. Only the "
-                    "likelihood and the priors of other such latents may: change its own prior "
-                    "instead."
+                    "likelihood and the priors of other such latents may."
                 )
             if leaf is None or (leaf.name in hardened.public and variable not in records):
                 continue

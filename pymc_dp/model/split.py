@@ -2,9 +2,8 @@
 
 In the order of their use: the elementwise log-likelihood terms, free of wrappers that would hide
 records; the priors of the latents; latents with an entry for every privacy unit, ``a[person]`` with
-``unit="person"``, as latents of the unit's records, which share one entry, so that nothing is left
-that says which unit a record belongs to; the split; and which named dimensions are public, since
-all others may be the records', by length or by labels.
+``unit="person"``, as latents of the unit's records; the split; and which named dimensions are
+public, since all others may be the records', by length or by labels.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -58,8 +57,7 @@ class UnitLatents(NamedTuple):
 
     def by_record(self, graphs: Sequence[AnyVariable]) -> list[AnyVariable]:
         """Give every record the entry of its own unit, in place of the entries of all."""
-        column = self.column
-        entries = [v for v in ancestors(graphs) if is_entry_of_unit(v, column)]
+        entries = [v for v in ancestors(graphs) if is_entry_of_unit(v, self.column)]
         bases = _replaced([v.owner.inputs[0] for v in entries], self.rows)
         picked = {}
         for entry, base in zip(entries, bases, strict=True):
@@ -68,9 +66,6 @@ class UnitLatents(NamedTuple):
             own: Tensor = base
             picked[entry] = own[(slice(None), *indices[1:])] if len(indices) > 1 else own
         return _replaced(_replaced(graphs, picked), self.rows)
-
-
-NO_UNITS = UnitLatents(None, {})
 
 
 class Split(NamedTuple):
@@ -123,9 +118,8 @@ def likelihood_terms(
 ) -> tuple[Terms, Terms]:
     """Split observed variables and potentials into likelihood terms and terms of the prior.
 
-    Potentials, and observed variables that are declared public, belong to the prior where they
-    reach no private array. An array without a name may hold records; but what a public observation
-    reads may be regular, such as ones.
+    Potentials, and what is observed and public, belong to the prior where they reach no private
+    array. One without a name may hold records; but a public observation may read a regular one.
     """
     model, public, leaves = hardened.model, hardened.public, hardened.leaves
     variables = [*model.observed_RVs, *model.potentials]
@@ -133,7 +127,9 @@ def likelihood_terms(
     for rv in variables:
         term = densities[rv]
         if rv.name not in public:
-            term = _counted(model, rv, unscaled(rv, term))
+            term, value = unscaled(rv, term), model.rvs_to_values.get(rv)
+            if value is not None and (counted := of_own_trials(rv, value)) is not rv:
+                term = pm.logp(*model.replace_rvs_by_values([counted]), value)
         # entries that are missing add nothing
         factors.append(pt.switch(masks[rv.name], 0.0, term) if rv.name in masks else term)
     likelihood = dict(zip([rv.name for rv in variables], simplify(factors), strict=True))
@@ -182,15 +178,6 @@ def declare_public(hardened: HardenedModel, names: Iterable[str]) -> HardenedMod
     return hardened._replace(public=frozenset(public))
 
 
-def _counted(model: pm.Model, rv: AnyVariable, term: AnyVariable) -> Tensor:
-    """Let a multinomial count its own trials: it needs no array of totals beside its counts."""
-    value = model.rvs_to_values.get(rv)
-    if value is None or (counted := of_own_trials(rv, value)) is rv:
-        return term
-    [counted] = model.replace_rvs_by_values([counted])
-    return pm.logp(counted, value)
-
-
 def of_own_trials(rv: AnyVariable, counts: Tensor) -> Tensor:
     """Return a multinomial of as many trials as its counts add up to; other variables as is."""
     if not isinstance(rv.owner_op, MultinomialRV | DirichletMultinomialRV):
@@ -202,11 +189,9 @@ def of_own_trials(rv: AnyVariable, counts: Tensor) -> Tensor:
 
 
 def simplify(terms: list[AnyVariable]) -> list[AnyVariable]:
-    """Replace minibatches by their full data, inline nested graphs and drop runtime checks.
-
-    The checks are dropped because they reduce over all records and raise errors that depend on
-    data; a record that they would have refused has a non-finite contribution, which the wall drops.
-    """
+    """Replace minibatches by their full data, inline nested graphs and drop runtime checks."""
+    # checks reduce over all records, and their errors depend on data; a record that they would have
+    # refused has a contribution that is not finite, which the wall drops
     terms = without_lengths(terms)
     for rule in (_inlined, _unchecked, _power):
         terms = _rewritten(terms, rule)
@@ -224,7 +209,6 @@ def without_lengths(variables: list[AnyVariable]) -> list[AnyVariable]:
 
 
 def _rewritten(terms: list[AnyVariable], rule: Rule) -> list[AnyVariable]:
-    """Replace what a rule has something for, until it has nothing left."""
     while replacements := _replacements(terms, rule):
         terms = clone_replace(terms, replacements, rebuild_strict=False)
     return terms
@@ -276,7 +260,7 @@ def _power(variable: AnyVariable) -> Tensor | None:
 
 
 def number_in(x: AnyVariable) -> float | None:
-    """Return the number that a graph repeats, whatever shape it takes; None where it is none."""
+    """Return the number that a graph repeats, in whatever shape; None where it is none."""
     if isinstance(x, Constant):
         values = np.unique(x.data)
         return float(values[0]) if values.size == 1 else None
@@ -302,10 +286,14 @@ def prior_graphs(
     """Map each latent to its log prior density, its distribution, initial value and output."""
     latents = model.free_RVs
     terms = simplify([densities[rv] for rv in latents])
+    strategies = {rv: initvals.get(rv.name) for rv in latents}
+    for rv, given in strategies.items():
+        if not (given is None or isinstance(given, str | Variable)):  # numbers stay outside
+            strategies[rv] = pt.TensorType(rv.dtype, np.shape(given))(rv.name)
     starts = make_initial_point_expression(
         free_rvs=latents,
         rvs_to_transforms=model.rvs_to_transforms,
-        initval_strategies={rv: _without_numbers(rv, initvals.get(rv.name)) for rv in latents},
+        initval_strategies=strategies,
         return_transformed=True,
     )
     outputs = model.replace_rvs_by_values(latents)
@@ -313,24 +301,15 @@ def prior_graphs(
     return {rv.name: [term, rv, start, output] for rv, term, start, output in graphs}
 
 
-def _without_numbers(rv: Tensor, initval: Any) -> Any:
-    given = initval is None or isinstance(initval, str | Variable)
-    return initval if given else pt.TensorType(rv.dtype, np.shape(initval))(rv.name)
-
-
 def _on_leaves(graphs: list[AnyVariable], model: pm.Model) -> list[AnyVariable]:
     """Put the model's own arrays back where PyMC has copied their variables."""
-    own = {
-        id(v.container): v
-        for v in ancestors([*model.basic_RVs, *model.data_vars])
-        if isinstance(v, SharedVariable)
-    }
+    own = [*ancestors([*model.basic_RVs, *model.data_vars])]
+    containers = {id(v.container): v for v in own if isinstance(v, SharedVariable)}
+    shared = [v for v in ancestors(graphs) if isinstance(v, SharedVariable)]
     copies: dict[AnyVariable, AnyVariable] = {
-        v: own[id(v.container)]
-        for v in ancestors(graphs)
-        if isinstance(v, SharedVariable) and id(v.container) in own
+        v: containers[id(v.container)] for v in shared if id(v.container) in containers
     }
-    return list(clone_replace(graphs, copies, rebuild_strict=False))
+    return _replaced(graphs, copies)
 
 
 def log_prior(prior: Prior, potentials: Mapping[str, AnyVariable], model: pm.Model) -> Tensor:
@@ -350,14 +329,13 @@ def log_prior(prior: Prior, potentials: Mapping[str, AnyVariable], model: pm.Mod
 def prior_draws(model: pm.Model, latents: Mapping[str, AnyVariable]) -> tuple[AnyVariable, ...]:
     """Return random variables that draw the latents from their prior, on the real line."""
     by_name = {model.rvs_to_values[rv].name: rv for rv in model.free_RVs}
-
-    def unconstrained(rv: Any) -> Any:
+    draws = []
+    for rv in (by_name[name] for name in latents):
         transform = model.rvs_to_transforms[rv]
         # PyMC draws values that need an order without it
         drawn = sort(rv, axis=-1) if isinstance(transform, Ordered) else rv
-        return rv if transform is None else transform.forward(drawn, *rv.owner.inputs)
-
-    return tuple(unconstrained(by_name[name]) for name in latents)
+        draws.append(rv if transform is None else transform.forward(drawn, *rv.owner.inputs))
+    return tuple(draws)
 
 
 def initial_point(
@@ -369,14 +347,13 @@ def initial_point(
     inputs: list[Any] = list(explicit_graph_inputs(graphs))
     numbers = [np.asarray(initvals[str(x.name)], x.dtype) for x in inputs]
     names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
+    values: list[Any] = [np.nan]
     with suppress(ParameterValueError):
-        found = as_written(inputs, graphs)(*numbers)
-        if all(np.isfinite(value).all() for value in found):
-            return {n: np.asarray(value, "float64") for n, value in zip(names, found, strict=True)}
-    # PyMC rewrites the graphs, and checks no parameters
-    with without_c():
-        found = compile(inputs, graphs, random_seed=0, mode=FAST_COMPILE)(*numbers)
-    return {n: np.asarray(value, "float64") for n, value in zip(names, found, strict=True)}
+        values = as_written(inputs, graphs)(*numbers)
+    if not all(np.isfinite(value).all() for value in values):
+        with without_c():  # PyMC rewrites the graphs, and checks no parameters
+            values = compile(inputs, graphs, random_seed=0, mode=FAST_COMPILE)(*numbers)
+    return {n: np.asarray(value, "float64") for n, value in zip(names, values, strict=True)}
 
 
 def is_entry_of_unit(variable: AnyVariable, column: AnyVariable | None) -> bool:
@@ -395,7 +372,7 @@ def find_unit_latents(
     """Find the latents that have an entry for every unit, and those that their priors read so."""
     columns = [variable for variable, leaf in hardened.leaves.items() if leaf.name == unit]
     if not columns:
-        return NO_UNITS
+        return UnitLatents(None, {})
     [column] = columns
     names = {value: str(rv.name) for rv, value in hardened.model.rvs_to_values.items()}
     rows: dict[AnyVariable, AnyVariable] = {}
@@ -403,27 +380,21 @@ def find_unit_latents(
     entries = [v for v in ancestors(graphs) if is_entry_of_unit(v, column)]
     bases = {f"{v.owner.inputs[0].name or 'a latent'}[{unit}]": v.owner.inputs[0] for v in entries}
     while bases:
-        found = [v for name, base in bases.items() for v in _along_units(name, base, names, unit)]
-        new = [value for value in found if value not in rows]
-        for value in new:
-            shape = (None, *value.type.shape[1:])  # with one entry a record
-            rows[value] = pt.TensorType(value.type.dtype, shape)(value.name)
-        bases = {names[value]: prior[names[value]][0] for value in new}
+        new = {}
+        for name, base in bases.items():  # a graph must treat each entry alone
+            for variable, axis in find_record_axes({name: base}).inputs().items():
+                if variable not in names or axis != 0:
+                    raise NotSeparableError(
+                        f"`{name}` has an entry for every unit of unit={unit!r} and reads "
+                        f"`{variable.name}` with as many: give such an array one row a record, and "
+                        f"add it where the likelihood reads the entry of `{unit}`."
+                    )
+                if variable not in rows:
+                    shape = (None, *variable.type.shape[1:])  # with one entry a record
+                    rows[variable] = pt.TensorType(variable.type.dtype, shape)(variable.name)
+                    new[names[variable]] = prior[names[variable]][0]
+        bases = new
     return UnitLatents(column, rows)
-
-
-def _along_units(
-    name: str, base: Tensor, names: Mapping[AnyVariable, str], unit: str | None
-) -> Iterable[AnyVariable]:
-    """Return the latents whose axis 0 is that of a graph, which must treat each entry alone."""
-    for variable, axis in find_record_axes({name: base}).inputs().items():
-        if variable not in names or axis != 0:
-            raise NotSeparableError(
-                f"`{name}` has an entry for every unit of unit={unit!r} and reads "
-                f"`{variable.name}` with as many: give such an array one row a record, and add it "
-                f"where the likelihood reads the entry of `{unit}`."
-            )
-        yield variable
 
 
 def _replaced(
@@ -432,25 +403,21 @@ def _replaced(
     return list(clone_replace(graphs, changes, rebuild_strict=False) if changes else graphs)
 
 
-def refuse_both_kinds(latents: UnitLatents, local: Mapping[str, AnyVariable]) -> None:
-    """Refuse latents of single records beside latents of units: each is integrated by itself."""
+def refuse_other_uses(
+    latents: UnitLatents, local: Mapping[str, AnyVariable], graphs: Mapping[str, AnyVariable]
+) -> None:
+    """Refuse latents of records beside those of units, and graphs that read other units'."""
     own = [name for name, value in local.items() if value not in set(latents.rows.values())]
     if latents.rows and own:
         raise NotSeparableError(
             f"`{own[0]}` belongs to single records, and other latents to units of several: only "
-            "one kind can be integrated out. Marginalise the latent of records, as a Normal error "
-            "adds to the outcome's variance, or leave the other out."
+            "one kind can be integrated out. Leave one out; a Normal error may add to a variance."
         )
-
-
-def refuse_other_uses(latents: UnitLatents, graphs: Mapping[str, AnyVariable]) -> None:
-    """Refuse graphs that read the entries of other units than the record's own."""
     for name, graph in graphs.items():
         for value in latents.rows.keys() & set(ancestors([graph])):
             raise NotSeparableError(
                 f"`{name}` reads `{value.name}`, a latent of single units, other than by the "
-                "entry of a record's own unit: index it by the array that unit= names, and by "
-                "nothing else."
+                "entry of a record's own unit: index it by the array that unit= names alone."
             )
 
 
@@ -471,15 +438,15 @@ def split_by_record(
     local: dict[str, AnyVariable] = {}
     while True:
         axes = find_record_axes(terms)
-        found = {name: value for name, value in shared.items() if value in axes.axis}
-        if not found:
+        of_records = {name: value for name, value in shared.items() if value in axes.axis}
+        if not of_records:
             left = {name: prior[name] for name in shared}
-            refuse_both_kinds(of_units, local)
-            refuse_other_uses(of_units, terms | potentials | {n: g[0] for n, g in left.items()})
+            graphs = terms | potentials | {name: g[0] for name, g in left.items()}
+            refuse_other_uses(of_units, local, graphs)
             return Split(hardened, terms, potentials, left, axes, shared, local, of_units)
-        local |= found
-        shared = {name: value for name, value in shared.items() if name not in found}
-        terms |= {name: prior[name][0] for name in found}
+        local |= of_records
+        shared = {name: value for name, value in shared.items() if name not in of_records}
+        terms |= {name: prior[name][0] for name in of_records}
 
 
 def find_dims(split: Split, unit: str | None) -> Dims:
@@ -510,8 +477,7 @@ def refuse_record_dims(split: Split, dims: Dims) -> None:
             raise NotSeparableError(
                 f"`{name}` has the records' own dimension `{dim}`, so a fit would release their "
                 "number and their labels. Read a latent of single records without an index: "
-                "method='dp_advi' then integrates it out. Predict new records by pymc_dp.predict, "
-                "after the fit."
+                "method='dp_advi' then integrates it out. Predict by pymc_dp.predict after the fit."
             )
 
 
@@ -526,10 +492,6 @@ def refuse_private_lengths(split: Split, dims: Dims) -> None:
 
 
 def named_dims(own: Sequence[str | None] | None, name: str, ndim: int) -> tuple[str, ...]:
-    """Name the dims of a variable: as its model does, and the others as ArviZ does.
-
-    >>> named_dims(None, "b", 1), named_dims((None, "term"), "b", 2)
-    (('b_dim_0',), ('b_dim_0', 'term'))
-    """
+    """Name the dims of a variable: as its model does, and the others as ArviZ does."""
     pairs = zip(own or (None,) * ndim, range(ndim), strict=True)
     return tuple(dim or f"{name}_dim_{k}" for dim, k in pairs)

@@ -2,24 +2,12 @@
 
 Nothing else may, beside the wall and the checks of `tables`. They return nothing: what comes of
 them is a refusal, or a warning to the curator, and no number of theirs enters a plan, a graph or a
-result. A fit is therefore conditional on their acceptance (docs/guarantee.md).
-
-`arrays` is the one table that most of them read: the values of each array in memory, by record, and
-what the model does with it. In the order of `check_values`:
-
-- `check_groups` and `refuse_as_many` read designs, and how many columns and entries there are.
-- `refuse_copies` and `refuse_centres` refuse arrays and numbers of a model that were taken from the
-  records before they were a graph.
-- `check_outcomes_read` and `check_lags` find arrays that follow from the outcomes beside which they
-  stand, in this row or in another one: draws of outcomes leave them as they are, so that they are
-  not like the observed ones, what is clipped is centred wrongly, and the curvature is another.
-- `impossible_outcomes` finds records whose log likelihood is no number wherever the latents are,
-  such as a zero under a gamma. They add nothing to a release; PyMC's samplers would not start.
-- The others are sentences on columns, and on public numbers that are statistics of the records.
+result. A fit is therefore conditional on their acceptance (docs/guarantee.md). Most read one table,
+`arrays`; they stand in the order of `check_values`.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +18,6 @@ from pymc.distributions.truncated import TruncatedRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.maker import function
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.basic import MultinomialRV
 from pytensor.tensor.shape import Shape, Shape_i
@@ -43,7 +30,7 @@ from pymc_dp.model.axis import counted_rows, gather_layout
 from pymc_dp.model.batch import RecordGraph, before_casts
 from pymc_dp.model.graphs import AnyVariable, tensor_constants
 from pymc_dp.model.harden import is_structural
-from pymc_dp.model.modes import PYTHON, as_written, without_c
+from pymc_dp.model.modes import PYTHON, as_written, rewritten
 from pymc_dp.model.split import Split, simplify
 from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition, UnitBlocks, Units
@@ -51,22 +38,12 @@ from pymc_dp.privacy.private_data import Column, Columns, Partition, UnitBlocks,
 SMALL_GROUP = 5
 FEWEST_PAIRS = 8  # fewer could be equal by chance
 ROWS = 2**16  # of one evaluation
-# distances from the start, on the latents' own scale. The first is nearly none: at the start itself
-# a shape may be 1, where a gamma has a zero; the others give records another chance
+# from the start, on the latents' own scale; nearly none, since there a gamma's shape may be 1
 DISTANCES = (1e-6, 0.3, 0.3, 1.0, 1.0, 1.0, 3.0, 3.0, 3.0)
 AS_MANY = (
-    "along an axis as there are records, or units, or one less, and that number is private. Give "
-    "it another length. Under neighbours='zero_out' or 'replace_one' the number of records, or "
-    "with unit= that of units, is public."
+    "along an axis as there are records, or units, or one less. Give it another length, or take "
+    "neighbours='zero_out' or 'replace_one', where the number of records, or units, is public."
 )
-AS_MANY_COLUMNS = (
-    "as there are records or units, or one less, or an intercept more, as a kernel matrix and an "
-    "indicator of every person have: each row would be made of all records. Compute columns from "
-    "one record each, such as kernels at a few public places or the basis of pm.gp.HSGP, and let "
-    "latents of persons be indexed by the array that unit= names. If there are few records, as in "
-    "a template, and the columns are measurements, add rows or leave a column out."
-)
-Sizes = tuple[np.ndarray, np.ndarray]  # groups, (indices, groups), and the size of each
 
 
 class Array(NamedTuple):
@@ -97,30 +74,27 @@ def arrays(split: Split, columns: Columns) -> dict[str, Array]:
 
 
 def _roles(split: Split) -> dict[str, str]:
+    """Say which arrays are observed, and which are read other than as limits and indices."""
     model = split.hardened.model
     values = simplify([model.rvs_to_values[rv] for rv in model.observed_RVs])
-    read = _computed_with([*model.observed_RVs, *model.potentials])
+    likelihood = [*model.observed_RVs, *model.potentials]
+    beside: set[AnyVariable] = set()  # limits, conditions and indices
+    for variable in ancestors(likelihood):
+        node: Any = variable.owner
+        if getattr(variable.type, "dtype", "") == "bool":
+            beside.add(variable)
+        elif isinstance(node and node.op, CensoredRV | AdvancedSubtensor):
+            beside.update(node.inputs[1:])
+        elif isinstance(node and node.op, TruncatedNormalRV):
+            beside.update(node.inputs[-2:])
+        elif isinstance(node and node.op, TruncatedRV):  # its limits come among its parameters
+            beside.update(simplify([x for x in node.inputs if simplify([x])[0].owner is None]))
+    read = _names(v for v in ancestors(likelihood, blockers=beside) if v not in beside)
     return dict.fromkeys(read, "read") | dict.fromkeys(_names(ancestors(values)), "observed")
 
 
 def _names(variables: Iterable[AnyVariable]) -> set[str]:
     return {str(v.name) for v in variables if isinstance(v, SharedVariable)}
-
-
-def _computed_with(likelihood: list[Any]) -> set[str]:
-    """Name the arrays that are read, but not only as limits, conditions or indices."""
-    apart: set[AnyVariable] = set()
-    for variable in ancestors(likelihood):
-        node: Any = variable.owner
-        if getattr(variable.type, "dtype", "") == "bool":
-            apart.add(variable)
-        elif isinstance(node and node.op, CensoredRV | AdvancedSubtensor):
-            apart.update(node.inputs[1:])
-        elif isinstance(node and node.op, TruncatedNormalRV):
-            apart.update(node.inputs[-2:])
-        elif isinstance(node and node.op, TruncatedRV):  # its limits come among its parameters
-            apart.update(simplify([x for x in node.inputs if simplify([x])[0].owner is None]))
-    return _names(v for v in ancestors(likelihood, blockers=apart) if v not in apart)
 
 
 def check_values(
@@ -134,25 +108,23 @@ def check_values(
 ) -> None:
     """Refuse or warn of what the records of a model are; ``graph`` is that of a batch of them.
 
-    ``point`` is where latents start. ``numbers`` are public ones, by what they are, to compare with
-    statistics of the records; None where a fit has no noise.
+    ``numbers`` are public ones, by what they are, to compare with statistics of the records; None
+    where a fit has no noise.
     """
-    shapes = {n: point[str(v.name)].shape for n, v in (split.shared | split.local).items()}
     check_groups(split, data)
     table = arrays(split, data.columns)
     refuse_centres(split, data.columns)
     refuse_copies(split, released, data.columns)
     check_lags(table, data.units)
     check_outcomes_read(split, data.columns)
-    refuse_as_many(split, shapes, data, number_is_public)
+    refuse_as_many(split, point, data, number_is_public)
     for text in (*not_finite(table), *impossible_outcomes(split, graph, point, table)):
         warnings.warn(text, PosteriorWarning, stacklevel=2)
     texts = [*own_means(table), *rare_levels(table, data.units), *measurements_in_rows(table)]
-    texts += [y for x in table.values() if x.role == "weight" for y in normalised_weights(x)]
+    texts += normalised_weights(table)
     if numbers is not None:
         rows = next(iter(data.columns.values())).rows
-        counts = set() if number_is_public and data.units is None else {rows}
-        counts |= set() if number_is_public else {data.number}
+        counts = {rows, data.number} - ({data.number} if number_is_public else set())
         private = {n: x for n, x in table.items() if n not in split.hardened.public}
         texts += statistics_of_records(numbers, private, counts)
     for text in texts:
@@ -161,12 +133,11 @@ def check_values(
 
 def check_groups(split: Split, data: Partition) -> None:
     """Refuse latents that are indexed by the unit itself; warn where groups are small."""
-    terms, axes = split.terms, split.axes
-    names = {leaf.variable: name for name, leaf in split.record_leaves.items()}
+    axes, names = split.axes, {leaf.variable: k for k, leaf in split.record_leaves.items()}
     latent = axes.inputs().keys() - names.keys()
     for name in data.columns.keys() & {k for k, role in _roles(split).items() if role == "read"}:
         _check_design(name, data)
-    for node in toposort(list(terms.values())):
+    for node in toposort(list(split.terms.values())):
         if not isinstance(node.op, AdvancedSubtensor) or node.inputs[0] in axes.axis:
             continue
         indices = [
@@ -180,7 +151,7 @@ def check_groups(split: Split, data: Partition) -> None:
         if indices:
             read = {names[leaf] for leaf in names.keys() & set(ancestors(indices))}
             sizes = in_partitions(*data).read(partial(_sizes, indices, names), read)
-            _check_sizes(node.inputs[0].name, _added(sizes), data.units)
+            _check_sizes(node.inputs[0].name, sizes, data.units)
 
 
 def _check_design(name: str, data: Partition) -> None:
@@ -190,12 +161,11 @@ def _check_design(name: str, data: Partition) -> None:
         return
     parts = in_partitions({name: column}, units).read(partial(_used, name))
     used = vstack(parts).tocsr() if issparse(parts[0]) else np.vstack(parts)
-    alone = np.flatnonzero(np.asarray(used.sum(axis=0)).ravel() == 1)
-    if np.count_nonzero(np.asarray(used[:, alone].sum(axis=1))) >= data.number - 1:
+    single = np.flatnonzero(np.asarray(used.sum(axis=0)).ravel() == 1)
+    if np.count_nonzero(np.asarray(used[:, single].sum(axis=1))) >= data.number - 1:
         raise NotSeparableError(
             f"`{name}` has a column of its own for every single {_unit(units)}, or for all but "
-            "one, so what it multiplies is a local latent: no fit can release it. "
-            f"{_advice(units)}"
+            f"one: what it multiplies is a local latent, which no fit can release. {_advice(units)}"
         )
 
 
@@ -213,62 +183,56 @@ def _used(name: str, partition: Partition) -> Any:
 
 def _advice(units: Units | UnitBlocks | None) -> str:
     """Say how a latent of single units is written so that it can be integrated out."""
-    if units is not None:
-        return (
-            f"Index it by `{units.name}`, the array that unit= names, and method='dp_advi' "
-            "integrates it out; or use coarser groups."
-        )
-    return (
-        "Name in unit= what indexes it, a pm.Data or a factor of a formula, or give it one entry "
-        "a record and no index: method='dp_advi' then integrates it out. Or use coarser groups."
+    index = (
+        "Name in unit= what indexes it, a pm.Data or a factor of a formula, or give it one entry a "
+        "record and no index: method='dp_advi' then"
     )
+    if units is not None:
+        index = f"Index it by `{units.name}`, which unit= names, and method='dp_advi'"
+    return f"{index} integrates it out. Or use coarser groups."
 
 
 def _unit(units: Units | UnitBlocks | None) -> str:
     return unit_label(units and units.name)
 
 
-def _index_values(
-    indices: list[AnyVariable], names: Mapping[AnyVariable, str], columns: Columns
-) -> list[np.ndarray]:
-    if all(index in names for index in indices):
-        return [np.asarray(columns[names[index]].values) for index in indices]
-    names = {leaf: name for leaf, name in names.items() if name in columns}
-    inputs = {leaf: leaf.type() for leaf in names}
-    fn = function(
-        list(inputs.values()), indices, givens=inputs, mode=PYTHON, on_unused_input="ignore"
-    )
-    codes = [np.asarray(columns[name].values, leaf.type.dtype) for leaf, name in names.items()]
-    return list(fn(*codes))
-
-
 def _sizes(
     indices: list[AnyVariable], names: Mapping[AnyVariable, str], partition: Partition
-) -> Sizes:
-    """Count the records of every group, or its units: they are the groups of the distinct pairs."""
-    pairs = np.stack([index.ravel() for index in _index_values(indices, names, partition.columns)])
-    if partition.units is not None:
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the groups, (indices, groups), and how many records, or units, each has."""
+    columns = {x: partition.columns[k] for x, k in names.items() if k in partition.columns}
+    if all(index in columns for index in indices):  # nothing is computed
+        values = [np.asarray(columns[index].values) for index in indices]
+    else:
+        columns = {x: column for x, column in columns.items() if x in set(ancestors(indices))}
+        inputs = {leaf: leaf.type() for leaf in columns}
+        settings: Any = {"givens": inputs, "mode": PYTHON, "on_unused_input": "ignore"}
+        codes = [np.asarray(column.values, leaf.type.dtype) for leaf, column in columns.items()]
+        values = function(list(inputs.values()), indices, **settings)(*codes)
+    pairs = np.stack([np.ravel(index) for index in values])
+    if partition.units is not None:  # count the groups of the distinct pairs
         pairs = np.unique(np.vstack([pairs, partition.units.codes]), axis=1)[:-1]
     groups, counts = np.unique(pairs, axis=1, return_counts=True)
     return groups, counts
 
 
-def _added(sizes: list[Sizes]) -> np.ndarray:
-    """Add up the sizes that groups have in each partition; no unit lies in two of them."""
+def _check_sizes(
+    name: str | None,
+    sizes: list[tuple[np.ndarray, np.ndarray]],
+    units: Units | UnitBlocks | None,
+) -> None:
+    """Refuse groups of single units; warn where they are small."""
+    # no unit lies in two partitions
     groups, counts = (np.concatenate(parts, axis=-1) for parts in zip(*sizes, strict=True))
     places = np.unique(groups, axis=1, return_inverse=True)[1]
-    return np.bincount(places.ravel(), weights=counts)
-
-
-def _check_sizes(name: str | None, sizes: np.ndarray, units: Units | UnitBlocks | None) -> None:
-    """Refuse groups of single units; warn where they are small."""
+    totals = np.bincount(places.ravel(), weights=counts)
     what = f"`{name}`" if name else "a latent"
-    if sizes.size > 1 and sizes.max() == 1:
+    if totals.size > 1 and totals.max() == 1:
         raise NotSeparableError(
             f"{what} has an entry for every single {_unit(units)}, so it is a local latent: "
             f"no fit can release it. {_advice(units)}"
         )
-    if sizes.min() < SMALL_GROUP:
+    if totals.min() < SMALL_GROUP:
         warnings.warn(
             f"{what} is indexed by groups of fewer than {SMALL_GROUP} {_unit(units)}s; private "
             "noise will drown them, and their names must be public. Where these are persons: "
@@ -279,14 +243,13 @@ def _check_sizes(name: str | None, sizes: np.ndarray, units: Units | UnitBlocks 
 
 
 def refuse_as_many(
-    split: Split, shapes: Mapping[str, tuple[int, ...]], data: Partition, number_is_public: bool
+    split: Split, point: Mapping[str, np.ndarray], data: Partition, number_is_public: bool
 ) -> None:
     """Refuse what has as many entries as there are records or units, or one less.
 
-    An array of the records with as many columns, such as a matrix of kernels or of persons, would
-    couple them. As the length of a shared latent, or of an array without a name, the number would
-    be released, or enter the model; ``number_is_public`` is of units: of rows that belong to units
-    of several it is never public. ``shapes`` are those of the latents' unconstrained values.
+    An array of the records with as many columns would couple them. As the length of a latent, or of
+    an array without a name, the number would be released, or enter the model; ``number_is_public``
+    is of units: of rows that belong to units of several it is never public.
     """
     rows = next(iter(data.columns.values())).rows
     numbers = {data.number, rows}
@@ -294,10 +257,15 @@ def refuse_as_many(
         public = number_is_public and name in split.hardened.public
         as_many = _as_many(column.spec.shape, numbers) or _has_intercept(name, data, numbers)
         if not public and as_many:
-            raise NotSeparableError(f"`{name}` has as many columns {AS_MANY_COLUMNS}")
+            raise NotSeparableError(
+                f"`{name}` has as many columns as there are records or units, or one less, or an "
+                "intercept more: each row would be made of all records. Compute columns from one "
+                "record each, such as kernels at a few public places, and index latents of persons "
+                "by the array that unit= names. If there are few records, add rows."
+            )
     private = numbers - ({data.number} if number_is_public else set())
-    for name in split.shared:
-        if _as_many(shapes[name], private):
+    for name, value in split.shared.items():
+        if _as_many(point[str(value.name)].shape, private):
             raise NotSeparableError(f"`{name}` has as many entries {AS_MANY}")
     unnamed = {
         variable: leaf.value.shape
@@ -318,15 +286,15 @@ def _has_intercept(name: str, data: Partition, numbers: set[int]) -> bool:
     column = data.columns[name]
     if len(column.spec.shape) != 2 or column.spec.width - 1 not in numbers:
         return False
-    lows, highs, _ = _ranges(name, column)
-    return bool((lows.min(axis=0) == highs.max(axis=0)).any())
+    low, high, _ = _ranges(name, column)
+    return bool((low == high).any())
 
 
 def _ranges(name: str, column: Column) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the least and the largest values of each partition of the records, and sums."""
-    found = in_partitions({name: column}).read(partial(_range, name))
-    lows, highs, sums = map(np.stack, zip(*found, strict=True))
-    return lows, highs, sums
+    """Return the least and the largest values of the records, and their sum."""
+    parts = in_partitions({name: column}).read(partial(_range, name))
+    lows, highs, sums = map(np.stack, zip(*parts, strict=True))
+    return lows.min(axis=0), highs.max(axis=0), sums.sum(axis=0)
 
 
 def _range(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -358,16 +326,14 @@ def refuse_copies(split: Split, released: Mapping[str, AnyVariable], columns: Co
 def _outside_the_likelihood(
     split: Split, released: Mapping[str, AnyVariable]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    leaves, public = split.hardened.leaves, split.hardened.public
+    public = split.hardened.public
+    leaves = {v: x.value for v, x in split.hardened.leaves.items() if x.name not in public}
     priors = [(name, np.asarray(x)) for name, x in split.hardened.initvals.items()]
     for name, graphs in split.before_data.items():
-        found = {v: leaves[v] for v in ancestors(graphs) if v in leaves}
-        priors += [(name, leaf.value) for leaf in found.values() if leaf.name not in public]
+        priors += [(name, leaves[v]) for v in ancestors(graphs) if v in leaves]
     yield from ((name, x) for name, x in priors if x.dtype.kind in "biuf" and not is_structural(x))
     for name, graph in released.items():
-        for leaf in (leaves[v] for v in ancestors([graph]) if v in leaves):
-            if leaf.name not in public:
-                yield name, leaf.value
+        yield from ((name, leaves[v]) for v in ancestors([graph]) if v in leaves)
 
 
 def _has_column(array: np.ndarray, name: str, column: Column) -> bool:
@@ -388,39 +354,27 @@ def _by_record(name: str, partition: Partition) -> np.ndarray:
 
 
 def refuse_centres(split: Split, columns: Columns) -> None:
-    """Refuse numbers that a library took from the records before they were a graph.
-
-    `pm.gp.HSGP` centres by the first inputs that it is given, and keeps the centre as a number: an
-    array of one number that is the mean or the middle of a column.
-    """
+    """Refuse an array of one number that is the centre of a column, as `pm.gp.HSGP` keeps it."""
     model = split.hardened.model
     for rv in (*model.observed_RVs, *model.potentials):
-        single = [
-            float(v.data.item())
-            for v in ancestors([rv])
-            if isinstance(v, Constant)
-            and getattr(v, "ndim", 0) > 0
-            and np.size(v.data) == 1
-            and v.type.dtype.startswith("float")
-        ]
+        arrays = [x.data for x in tensor_constants(ancestors([rv])) if np.ndim(x.data)]
+        single = [x.item() for x in arrays if x.size == 1 and x.dtype.kind == "f"]
         numbers = [x for x in single if x]
         for name, column in columns.items() if numbers else ():
             if _has_centre(name, column, numbers):
                 raise NotSeparableError(
                     f"The likelihood of `{rv.name}` holds the centre of the records of `{name}` as "
                     "a number: every record moves it. For pm.gp.HSGP, call gp.prior_linearized "
-                    "with a public grid first, which fixes the centre, and give L= as a public "
-                    "number."
+                    "with a public grid first, which fixes the centre, and give a public L=."
                 )
 
 
 def _has_centre(name: str, column: Column, numbers: list[float]) -> bool:
-    """Whether a number is the column's centre, or the reach of a column that was centred."""
+    """Whether a number is the column's centre, or beyond the ends of a column that was centred."""
     if issparse(column.values) or column.dtype != "float64":
         return False
-    lows, highs, sums = _ranges(name, column)
-    low, high = lows.min(axis=0), highs.max(axis=0)
-    centres = np.append((low + high) / 2, sums.sum(axis=0) / column.rows)
+    low, high, total = _ranges(name, column)
+    centres = np.append((low + high) / 2, total / column.rows)
     ends = high[np.isclose(low, -high, rtol=1e-12, atol=0) & (0 < high)]
     return any(np.isclose(centres, x, rtol=1e-9, atol=0).any() or (ends < x).any() for x in numbers)
 
@@ -431,11 +385,11 @@ def check_lags(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> 
     if not outcomes or isinstance(units, UnitBlocks):
         return
     rows = len(next(iter(outcomes.values())).values)
-    order, codes = np.arange(rows), np.zeros(rows)
-    if units is not None:
-        order, codes = units.order, units.codes
-    together = codes[order][1:] == codes[order][:-1]
-    before, after = order[:-1][together], order[1:][together]
+    order, codes = (
+        (np.arange(rows), np.zeros(rows)) if units is None else (units.order, units.codes)
+    )
+    same_unit = codes[order][1:] == codes[order][:-1]
+    before, after = order[:-1][same_unit], order[1:][same_unit]
     others = {name: x for name, x in table.items() if x.role in ("read", "beside")}
     for of, outcome in outcomes.items():
         uneven = [y for y in outcome.vectors if not is_structural(y)]
@@ -449,12 +403,7 @@ def check_lags(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> 
 
 
 def _repeats(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether a column repeats another one, or most of its values where they are many.
-
-    >>> y = np.array([3.0, 1.0, 2.0, 5.0, 4.0, 0.0, 9.0, 7.0])
-    >>> _repeats(np.where(y > 6, 0.0, y), y), _repeats(y[::-1], y)
-    (True, False)
-    """
+    """Whether a column repeats another one, or most of its values where they are many."""
     number, same = len(y), np.count_nonzero(x == y)
     if number < FEWEST_PAIRS or 2 * same <= number:
         return False
@@ -465,10 +414,9 @@ def _repeats(x: np.ndarray, y: np.ndarray) -> bool:
 def _say_lag(name: str, of: str, units: Units | None) -> None:
     if units is not None:
         raise NotSeparableError(
-            f"`{name}` holds outcomes of `{of}` in other rows of the same `{units.name}`, which "
-            "unit= names. Outcomes that the model draws to centre clipping would leave it as it "
-            "is, and the posterior would be biased. Write one row for each unit, and observe the "
-            "outcomes one by one, each by a variable that reads the variable before it: "
+            f"`{name}` holds outcomes of `{of}` in other rows of the same `{units.name}`. Draws of "
+            "outcomes would leave it as it is, and the posterior would be biased. Write one row "
+            "for each unit, and observe each outcome by a variable that reads the one before: "
             'y2 = pm.Normal("y2", a + r * y1, sd, observed=...).'
         )
     warnings.warn(
@@ -480,229 +428,9 @@ def _say_lag(name: str, of: str, units: Units | None) -> None:
     )
 
 
-def not_finite(table: Mapping[str, Array]) -> Iterator[str]:
-    """Name arrays with values that are not finite: the likelihood of a record with one is nan."""
-    for x in table.values():
-        if x.role not in ("observed", "read") or x.values.dtype.kind != "f":
-            continue
-        if np.isinf(x.values).any():
-            yield (
-                f"{x.name} has infinite values, and a record with one adds nothing to the fit, as "
-                "if it were not there. Put a public number in their place, or drop these records "
-                "before."
-            )
-        if np.isnan(x.values).any():
-            yield (
-                f"{x.name} has missing values, nan. Unless the model replaces them, a record with "
-                "one adds nothing to the fit. Observe a predictor by a variable of its own, "
-                "pm.Normal('x', ..., observed=x), which the likelihood reads; or drop these "
-                "records."
-            )
-
-
-def own_means(table: Mapping[str, Array]) -> Iterator[str]:
-    """Name arrays with a column that adds up to 0, as one does that was centred by its own mean."""
-    for x in table.values():
-        if x.values.dtype.kind == "f" and any(map(_is_centred, x.vectors)):
-            yield (
-                f"The mean of {x.name} is 0 to the last digit. If it was centred by its own mean, "
-                "every record moves the values of all others, which epsilon does not cover, and an "
-                "intercept is that at the mean. Centre by a public number."
-            )
-
-
-@np.errstate(all="ignore")
-def _is_centred(x: np.ndarray) -> bool:
-    """Whether numbers add up to 0, and not by chance, as whole ones may, or by their symmetry."""
-    if not abs(x.sum()) < 1e-10 * np.abs(x).sum() or not (x % 1).any():
-        return False
-    return not np.allclose(np.sort(x), -np.sort(x)[::-1])
-
-
-def rare_levels(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> Iterator[str]:
-    """Name arrays with a column that is 1 for a few records, or units, and 0 for all others."""
-    codes = units.codes if isinstance(units, Units) else None
-    for x in table.values():
-        if x.role == "read" and any(_is_rare(column, codes) for column in x.vectors):
-            yield (
-                f"{x.name} has a column that is 1 for fewer than {SMALL_GROUP} {_unit(units)}s and "
-                "0 for all others, as a level has that seldom occurs: private noise will drown its "
-                "coefficient, and that the level exists must be public. Merge levels by a public "
-                "rule."
-            )
-
-
-def _is_rare(x: np.ndarray, codes: np.ndarray | None) -> bool:
-    at = np.flatnonzero(x)
-    if not 0 < at.size < x.size or (x[at] != 1).any():
-        return False
-    return bool(np.unique(at if codes is None else codes[at]).size < SMALL_GROUP)
-
-
-def measurements_in_rows(table: Mapping[str, Array]) -> Iterator[str]:
-    """Name outcomes, matrices of measurements, that may have the records in their columns."""
-    # counts, such as those of words, often have more columns than records
-    for name, x in table.items():
-        matrix = x.values if x.role == "observed" and x.values.dtype.kind == "f" else np.zeros(1)
-        if matrix.ndim == 2 and matrix.shape[1] > len(matrix):
-            if (matrix[np.isfinite(matrix)] % 1).any():
-                yield (
-                    f"`{name}` has more columns than rows, and a record is a row: where a column "
-                    "is one person's, epsilon does not protect that person. Then observe the "
-                    "transposed matrix."
-                )
-
-
-def statistics_of_records(
-    numbers: Mapping[str, Iterable[float]], table: Mapping[str, Array], counts: Iterable[int]
-) -> list[str]:
-    """Name the public numbers that are statistics of the records; all such comparisons are here.
-
-    ``numbers`` are compared, by what they are, with the smallest and the largest value, the mean
-    and the standard deviation of every column, and with ``counts``, private numbers of records or
-    units; all to six digits.
-
-    Not compared are numbers of two significant digits or fewer, such as 0, .25, 5 and 1200, which
-    people choose, and which the ends of scales are; an end that five records share, which is that
-    of a scale or a cut, and which one record does not move; what follows from these statistics by
-    another formula; and arrays of numbers.
-    """
-    exact = {k: np.array([x for x in found if not _is_round(x)]) for k, found in numbers.items()}
-    exact = {what: found for what, found in exact.items() if found.size}
-    known = [("the number of records or units", np.array([n])) for n in counts] if exact else []
-    for x in table.values() if exact else ():
-        if x.values.dtype.kind in "biuf" and x.role != "beside":
-            for column in x.vectors:
-                for statistic, values in _statistics(column[np.isfinite(column)].astype("float64")):
-                    known.append((f"{statistic} of {x.name}", values))
-    found = {
-        what: text
-        for text, values in reversed(known)
-        for what, given in exact.items()
-        if np.isclose(given[:, None], values, rtol=1e-6, atol=0).any()
-    }
-    return [
-        f"{what} equals {text}. If it was taken from the records, it stands there without noise, "
-        "which epsilon does not cover: give a number that is known without them, such as the end "
-        "of a scale or a round one. If it is public by itself, all is well."
-        for what, text in found.items()
-    ]
-
-
-def _is_round(number: float) -> bool:
-    """Whether a number has two significant digits or fewer.
-
-    >>> _is_round(1200), _is_round(0.25), _is_round(365)
-    (True, True, False)
-    """
-    return float(f"{number:.2g}") == number
-
-
-@np.errstate(all="ignore")
-def _statistics(column: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    if not column.size:
-        return
-    for what, end in (("the smallest value", column.min()), ("the largest value", column.max())):
-        if np.count_nonzero(column == end) < SMALL_GROUP:
-            yield what, np.array([end])
-    n = column.size
-    yield "the mean", np.array([column.mean()])
-    yield "the standard deviation", column.std() * np.sqrt([1.0, n / max(n - 1, 1)])
-
-
-def normalised_weights(weights: Array) -> list[str]:
-    """Say that weights have a mean of 1, or a sum of 1 or 100, up to the rounding of files."""
-    numbers = weights.values
-    if not numbers.size or not (numbers % 1).any():
-        return []
-    targets = {"have a mean of 1": numbers.size, "add up to 1": 1, "add up to 100": 100}
-    found = [what for what, target in targets.items() if abs(numbers.sum() / target - 1) < 1e-5]
-    return [
-        f"weights={weights.name} {what}, as weights do that were divided by their own mean or "
-        "sum. Then every record moves the weights of all others, which epsilon does not cover: "
-        "give the weights of the design as they were, since their unit does not matter, or divide "
-        "them by a public number."
-        for what in found[:1]
-    ]
-
-
-def impossible_outcomes(
-    split: Split, graph: RecordGraph, point: Mapping[str, np.ndarray], table: Mapping[str, Array]
-) -> list[str]:
-    """Name outcomes whose log likelihood is finite neither near the start nor further away."""
-    local = {str(v.name) for v in split.local.values()}
-    if not table.keys() >= graph.inputs.keys() - local:
-        return []
-    try:
-        impossible = set(_impossible(split, graph, point, table, local))
-    except Exception:  # of an author's own operation, which a rehearsal will meet
-        return []
-    return [
-        f"`{name}` has values that cannot occur under the model, whatever its latents are, and a "
-        "record with one adds nothing to the fit, as if it were not there; PyMC's own samplers "
-        "would not start. Look for labels that do not count from 0, zeros or ones under a "
-        "pm.Gamma, pm.LogNormal or pm.Beta, counts above their trials, and values beyond the "
-        "limits of a bounded, censored or truncated distribution. Choose a distribution that has "
-        "these values (pm.HurdleGamma has zeros), or change or drop such records by a public rule."
-        for name in split.terms
-        if name in impossible
-    ]
-
-
-def _impossible(
-    split: Split,
-    graph: RecordGraph,
-    point: Mapping[str, np.ndarray],
-    table: Mapping[str, Array],
-    local: set[str],
-) -> Iterator[str]:
-    """Yield the terms with an entry that is not finite at any point, in blocks of rows."""
-    shared, rng = split.shared_values(point), np.random.default_rng(0)
-    terms = {n: x for n, x in zip(split.terms, graph.terms, strict=True) if n not in split.local}
-    inputs = [*graph.inputs.values(), *shared.values()]
-    starts = {n: point[n] for n in shared}
-    # where a latent of the first record starts stands for all of them
-    starts |= {n: np.take(point[n], [0], graph.axes[n]) for n in local}
-    points = [
-        {n: x + distance * rng.standard_normal(x.shape) for n, x in starts.items()}
-        for distance in DISTANCES
-    ]
-    arrays = [table[name].values for name in graph.inputs if name in table]
-
-    def are_finite(compute: Any, at: slice, z: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        length = len(arrays[0][at])
-        values = []
-        for name, variable in graph.inputs.items():
-            axis = graph.axes[name]
-            part = np.repeat(z[name], length, axis) if name in local else table[name].values[at]
-            part = part if name in local else np.moveaxis(part, 0, axis)
-            values.append(part.astype(variable.type.dtype))
-        values += [z[name].astype(v.type.dtype) for name, v in shared.items()]
-        return [np.isfinite(x) for x in compute(*values)]
-
-    # graphs as they are written compile at once; a fit's rewritten ones are stabler
-    quick, stable = as_written(inputs, [*terms.values()]), None
-    for at in (slice(first, first + ROWS) for first in range(0, len(arrays[0]), ROWS)):
-        finite = [np.isfinite(x[at]).reshape(len(x[at]), -1).all(axis=1) for x in arrays]
-        whole = np.logical_and.reduce(finite)
-        if all(x[whole].all() for x in are_finite(quick, at, points[0])):
-            continue
-        stable = stable or rewritten(inputs, [*terms.values()])
-        at_each = [are_finite(stable, at, z) for z in points]
-        for name, *found in zip(terms, *at_each, strict=True):
-            if not np.any(found, axis=0)[whole].all():
-                yield name
-
-
-def rewritten(inputs: list[Any], graphs: list[Any]) -> Callable[..., list[np.ndarray]]:
-    """Make a function of graphs as a fit rewrites them."""
-    with without_c():
-        fn: Any = function(inputs, graphs, mode=PYTHON, on_unused_input="ignore")
-    return fn  # type: ignore[no-any-return]
-
-
 def check_outcomes_read(split: Split, columns: Columns) -> None:
     """Warn where limits of censoring are made of outcomes; refuse copies of outcomes."""
+    # draws of outcomes leave such arrays as they are: what is clipped would be centred wrongly
     model = split.hardened.model
     for rv in model.observed_RVs:
         if isinstance(rv.owner.op, MinibatchRandomVariable):  # it reads rows of its outcomes itself
@@ -710,7 +438,8 @@ def check_outcomes_read(split: Split, columns: Columns) -> None:
         [value] = simplify([model.rvs_to_values[rv]])
         for outcome in _read([value], columns):
             if isinstance(rv.owner.op, CensoredRV):
-                _warn_of_limits(rv.name, outcome, _read(rv.owner.inputs[1:3], columns), columns)
+                for limit in _read(rv.owner.inputs[1:3], columns):
+                    _warn_of_limits(rv.name, outcome, limit, columns)
             elif before_casts(value).owner is None and (read := _read(model.observed_RVs, columns)):
                 _refuse_copies(rv.name, outcome, read, columns)
 
@@ -719,24 +448,21 @@ def _read(graphs: list[AnyVariable], columns: Columns) -> list[str]:
     sizes = {v for v in ancestors(graphs) if isinstance(v.owner_op, Shape | Shape_i)}
     totals = {v.owner.inputs[2] for v in graphs if isinstance(v.owner_op, MultinomialRV)}
     # a size is no value: observed=pm.Data(...) has that of its own; nor is a total of counts
-    read = ancestors(graphs, sizes | totals)
-    return sorted({str(v.name) for v in read if isinstance(v, SharedVariable)} & columns.keys())
+    return sorted(_names(ancestors(graphs, sizes | totals)) & columns.keys())
 
 
-def _warn_of_limits(name: str, outcome: str, limits: list[str], columns: Columns) -> None:
-    for limit in limits:
-        parts = in_partitions(columns).read(partial(_limits, outcome, limit), {outcome, limit})
-        kept, censored = (set[float]().union(*each) for each in zip(*parts, strict=True))
-        if len(kept) == 1 and len(censored) > 1 and not kept & censored:
-            warnings.warn(
-                f"`{name}` has a limit of its own at every censored outcome and one and the same "
-                "at all others: these limits follow from which outcomes were censored, so draws of "
-                "outcomes are not like the observed ones, and the posterior may be biased. "
-                "Give every record the limit that it had before its outcome was known: "
-                "pymc_dp.censored_at(model, upper=...), the end of the study less its entry.",
-                PosteriorWarning,
-                stacklevel=2,
-            )
+def _warn_of_limits(name: str, outcome: str, limit: str, columns: Columns) -> None:
+    parts = in_partitions(columns).read(partial(_limits, outcome, limit), {outcome, limit})
+    seen, censored = (set[float]().union(*each) for each in zip(*parts, strict=True))
+    if len(seen) == 1 and len(censored) > 1 and not seen & censored:
+        warnings.warn(
+            f"`{name}` has a limit of its own at every censored outcome and one and the same at "
+            "all others: draws of outcomes are not like the observed ones, and the posterior may "
+            "be biased. Give every record the limit that it had before its outcome was known: "
+            "pymc_dp.censored_at(model, upper=...), the end of the study less its entry.",
+            PosteriorWarning,
+            stacklevel=2,
+        )
 
 
 def _limits(outcome: str, limit: str, partition: Partition) -> tuple[set[float], set[float]]:
@@ -753,11 +479,10 @@ def _refuse_copies(name: str, outcome: str, read: list[str], columns: Columns) -
     everywhere = set.intersection(*map(set, parts))
     if any(part[copy] for part in parts for copy in everywhere):
         raise NotSeparableError(
-            f"One of the outcomes of `{name}` is also among the numbers that a distribution "
-            "reads, so draws of outcomes are not like the observed ones, and the posterior would "
-            "be biased. Let what depends on it read the variable that observes it, alone: "
-            "t = pm.Normal('t', mu, sd, observed=...), and then b * t + r * (t - mu) in the mean "
-            "of an outcome whose error is correlated with that of t."
+            f"One of the outcomes of `{name}` is also among the numbers that a distribution reads: "
+            "draws of outcomes leave it as it is, and the posterior would be biased. Let what "
+            "depends on it read the variable that observes it, t = pm.Normal('t', mu, sd, "
+            "observed=...), alone: b * t + r * (t - mu) where errors are correlated."
         )
 
 
@@ -765,17 +490,206 @@ def _copies(
     outcome: str, read: list[str], partition: Partition
 ) -> dict[tuple[int, str, int], bool]:
     """Return which column of the outcomes is which one that is read, and whether it varies."""
+
+    def vectors(column: Column) -> list[np.ndarray]:
+        if issparse(column.values):  # counts of words: no outcome of theirs is a predictor
+            return []
+        values = np.moveaxis(np.asarray(column.values), column.axis, -1)
+        return list(values.reshape(-1, column.rows))
+
     return {
         (i, name, j): len(np.unique(y)) > 1
-        for i, y in _vectors(partition.columns[outcome])
+        for i, y in enumerate(vectors(partition.columns[outcome]))
         for name in read
-        for j, x in _vectors(partition.columns[name])
+        for j, x in enumerate(vectors(partition.columns[name]))
         if np.array_equal(x, y)
     }
 
 
-def _vectors(column: Column) -> Iterator[tuple[int, np.ndarray]]:
-    if issparse(column.values):  # counts of words: no outcome of theirs is a predictor
+def not_finite(table: Mapping[str, Array]) -> Iterator[str]:
+    """Name arrays with values that are not finite: the likelihood of a record with one is nan."""
+    for x in table.values():
+        is_read = x.role in ("observed", "read") and x.values.dtype.kind == "f"
+        if is_read and np.isinf(x.values).any():
+            yield (
+                f"{x.name} has infinite values, and a record with one adds nothing to the fit. Put "
+                "a public number in their place, or drop these records before."
+            )
+        if is_read and np.isnan(x.values).any():
+            yield (
+                f"{x.name} has missing values, nan. Unless the model replaces them, a record with "
+                "one adds nothing to the fit. Observe a predictor by a variable of its own, "
+                "pm.Normal('x', ..., observed=x); or drop these records."
+            )
+
+
+def impossible_outcomes(
+    split: Split, graph: RecordGraph, point: Mapping[str, np.ndarray], table: Mapping[str, Array]
+) -> list[str]:
+    """Name outcomes whose log likelihood is finite neither near the start nor further away."""
+    local = {str(v.name) for v in split.local.values()}
+    if not table.keys() >= graph.inputs.keys() - local:
+        return []
+    try:
+        impossible = set(_impossible(split, graph, point, table, local))
+    except Exception:  # of an author's own operation, which a rehearsal will meet
+        return []
+    return [
+        f"`{name}` has values that cannot occur under the model, whatever its latents are, and a "
+        "record with one adds nothing to the fit, as if it were not there. Look for labels that do "
+        "not count from 0, zeros or ones under a pm.Gamma, pm.LogNormal or pm.Beta, counts above "
+        "their trials, and values beyond limits. Choose a distribution that has these values "
+        "(pm.HurdleGamma has zeros), or change or drop such records by a public rule."
+        for name in split.terms
+        if name in impossible
+    ]
+
+
+def _impossible(
+    split: Split,
+    graph: RecordGraph,
+    point: Mapping[str, np.ndarray],
+    table: Mapping[str, Array],
+    local: set[str],
+) -> Iterator[str]:
+    """Yield the terms with an entry that is not finite at any point, in blocks of rows."""
+    shared, rng = split.shared_values(point), np.random.default_rng(0)
+    terms = {n: x for n, x in zip(split.terms, graph.terms, strict=True) if n not in split.local}
+    variables = [*graph.inputs.items(), *shared.items()]
+    inputs, outputs = [variable for _, variable in variables], list(terms.values())
+    starts = {n: point[n] for n in shared}
+    # where a latent of the first record starts stands for all of them
+    starts |= {n: np.take(point[n], [0], graph.axes[n]) for n in local}
+    points = [
+        {n: x + distance * rng.standard_normal(x.shape) for n, x in starts.items()}
+        for distance in DISTANCES
+    ]
+    data = {name: table[name].values for name in graph.inputs if name in table}
+    rows = len(next(iter(data.values())))
+
+    def are_finite(compute: Any, at: slice, z: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        values = {n: np.moveaxis(x[at], 0, graph.axes[n]) for n, x in data.items()}
+        length = len(range(*at.indices(rows)))
+        values = {**z, **{n: np.repeat(z[n], length, graph.axes[n]) for n in local}, **values}
+        return [
+            np.isfinite(x) for x in compute(*[values[n].astype(v.type.dtype) for n, v in variables])
+        ]
+
+    # graphs as they are written compile at once; a fit's rewritten ones are stabler
+    quick, stable = as_written(inputs, outputs), None
+    for at in (slice(first, first + ROWS) for first in range(0, rows, ROWS)):
+        finite = [np.isfinite(x[at]).reshape(len(x[at]), -1).all(axis=1) for x in data.values()]
+        whole = np.logical_and.reduce(finite)
+        if all(x[whole].all() for x in are_finite(quick, at, points[0])):
+            continue
+        stable = stable or rewritten(inputs, outputs)
+        at_each = [are_finite(stable, at, z) for z in points]
+        for name, *at_points in zip(terms, *at_each, strict=True):
+            if not np.any(at_points, axis=0)[whole].all():
+                yield name
+
+
+@np.errstate(all="ignore")
+def own_means(table: Mapping[str, Array]) -> Iterator[str]:
+    """Name arrays with a column that adds up to 0, as one does that was centred by its own mean."""
+    for array in table.values():
+        for x in array.vectors if array.values.dtype.kind == "f" else ():
+            small = abs(x.sum()) < 1e-10 * np.abs(x).sum()
+            # whole numbers may add up to 0 by chance, and others by their symmetry
+            if small and (x % 1).any() and not np.allclose(np.sort(x), -np.sort(x)[::-1]):
+                yield (
+                    f"The mean of {array.name} is 0 to the last digit. If it was centred by its "
+                    "own mean, every record moves the values of all others, which epsilon does not "
+                    "cover, and an intercept is that at the mean. Centre by a public number."
+                )
+                break
+
+
+def rare_levels(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> Iterator[str]:
+    """Name arrays with a column that is 1 for a few records, or units, and 0 for all others."""
+    codes = units.codes if isinstance(units, Units) else None
+    for array in table.values():
+        for x in array.vectors if array.role == "read" else ():
+            at = np.flatnonzero(x)
+            owners = np.unique(at if codes is None else codes[at])
+            if 0 < at.size < x.size and owners.size < SMALL_GROUP and (x[at] == 1).all():
+                yield (
+                    f"{array.name} has a column that is 1 for fewer than {SMALL_GROUP} "
+                    f"{_unit(units)}s and 0 for all others, as a rare level has: private noise "
+                    "will drown its coefficient, and that it exists must be public. Merge levels "
+                    "by a public rule."
+                )
+                break
+
+
+def measurements_in_rows(table: Mapping[str, Array]) -> Iterator[str]:
+    """Name outcomes, matrices of measurements, that may have the records in their columns."""
+    for name, array in table.items():
+        x = array.values
+        if array.role == "observed" and x.dtype.kind == "f" and x.ndim == 2 and len(x) < x.shape[1]:
+            # counts, such as those of words, often have more columns than records
+            if (x[np.isfinite(x)] % 1).any():
+                yield (
+                    f"`{name}` has more columns than rows, and a record is a row: where a column "
+                    "is one person's, epsilon does not protect that person. Then observe the "
+                    "transposed matrix."
+                )
+
+
+def normalised_weights(table: Mapping[str, Array]) -> Iterator[str]:
+    """Say that weights have a mean of 1, or a sum of 1 or 100, up to the rounding of files."""
+    for array in table.values():
+        x = array.values
+        targets = {"have a mean of 1": len(x), "add up to 1": 1, "add up to 100": 100}
+        for what, target in targets.items() if array.role == "weight" else ():
+            if (x % 1).any() and abs(x.sum() / target - 1) < 1e-5:
+                yield (
+                    f"weights={array.name} {what}, as weights do that were divided by their own "
+                    "mean or sum. Then every record moves the weights of all others, which epsilon "
+                    "does not cover: give the weights of the design, or divide by a public number."
+                )
+
+
+def statistics_of_records(
+    numbers: Mapping[str, Iterable[float]], table: Mapping[str, Array], counts: Iterable[int]
+) -> list[str]:
+    """Name the public numbers that are statistics of the records; all such comparisons are here.
+
+    ``numbers`` are compared, by what they are, with the smallest and the largest value, the mean
+    and the standard deviation of every column, and with ``counts``, private numbers of records or
+    units; all to six digits. Numbers of two significant digits or fewer people choose, and an end
+    that five records share is that of a scale: these are not compared.
+    """
+    exact = {
+        k: np.array([x for x in every if float(f"{x:.2g}") != x]) for k, every in numbers.items()
+    }
+    exact = {what: given for what, given in exact.items() if given.size}
+    known = [("the number of records or units", np.array([n])) for n in counts] if exact else []
+    for x in table.values() if exact else ():
+        if x.values.dtype.kind in "biuf" and x.role != "beside":
+            for column in x.vectors:
+                for statistic, values in _statistics(column[np.isfinite(column)].astype("float64")):
+                    known.append((f"{statistic} of {x.name}", values))
+    equal = {
+        what: text
+        for text, values in reversed(known)
+        for what, given in exact.items()
+        if np.isclose(given[:, None], values, rtol=1e-6, atol=0).any()
+    }
+    return [
+        f"{what} equals {text}. If it was taken from the records, no noise was added to it: give a "
+        "number that is known without them, such as a round one. If it is public, all is well."
+        for what, text in equal.items()
+    ]
+
+
+@np.errstate(all="ignore")
+def _statistics(column: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    if not column.size:
         return
-    values = np.moveaxis(np.asarray(column.values), column.axis, -1)
-    yield from enumerate(values.reshape(-1, column.rows))
+    for what, end in (("the smallest value", column.min()), ("the largest value", column.max())):
+        if np.count_nonzero(column == end) < SMALL_GROUP:
+            yield what, np.array([end])
+    n = column.size
+    yield "the mean", np.array([column.mean()])
+    yield "the standard deviation", column.std() * np.sqrt([1.0, n / max(n - 1, 1)])

@@ -2,15 +2,13 @@
 
 Bambi computes priors, columns and levels with NumPy, and hands PyMC bare arrays. What these were
 computed from, its own objects say: the model, its terms, and the functions that terms call. First
-the model is read and checked. Then come copies of it: with its factors named (in ``(1|person)`` the
-array of levels becomes a `pm.Data` called ``person``), without its weights, with the limits of
-censoring that every record had before its outcome was known, and on the rows of another data frame.
+the model is read and checked. Then come copies of it: with its factors named, without its weights,
+with other limits of censoring, and on the rows of another data frame.
 """
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from copy import copy
-from itertools import chain
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -50,42 +48,38 @@ class Computed(NamedTuple):
     """A function of formulas that reads all records."""
 
     reads: str  # what it takes from them
-    public: tuple[str, ...]  # the arguments that take its place, if there are any
     instead: str
+    public: tuple[str, ...] = ()  # the arguments that take its place, if there are any
 
 
 # a variable or a call of a term, by formulae's own object, and whether its levels are groups
 Component = tuple[Any, bool]
 _SCALE = Computed(
     "the mean of the records, and mostly their scale",
-    (),
     "compute a column before the formula by public numbers, such as (age - 50) / 20",
 )
 _OTHER = Computed(
     "what may be of all records",
-    (),
-    "compute the column before the formula, from one record each and public numbers, and give it "
-    "by its name",
+    "compute the column before the formula, from one record each and public numbers",
 )
 OF_ALL = {
     "formulae.transforms.Center": _SCALE,
     "formulae.transforms.Scale": _SCALE,
     "formulae.transforms.Polynomial": Computed(
-        "what makes polynomials orthogonal on the records", ("raw",), "say raw=True"
+        "what makes polynomials orthogonal on the records", "say raw=True", ("raw",)
     ),
     "formulae.transforms.binary": Computed(
-        "the first of the levels that occur", ("success",), "name it in success="
+        "the first of the levels that occur", "name it in success=", ("success",)
     ),
     "formulae.transforms.BSpline": Computed(
         "knots and bounds from the records",
-        ("knots", "lower_bound", "upper_bound"),
         "give public numbers in knots=, lower_bound= and upper_bound=",
+        ("knots", "lower_bound", "upper_bound"),
     ),
     "bambi.transformations.HSGP": Computed(
         "the centre of its basis from the records, even with L=",
-        (),
-        "write the model in PyMC: pm.gp.HSGP with a public L=, after gp.prior_linearized of a "
-        "public grid",
+        "write the model in PyMC: pm.gp.HSGP with a public L=, after prior_linearized of a public "
+        "grid",
     ),
 }
 # what makes a factor of a column, of which the levels are checked
@@ -123,35 +117,24 @@ def _refuse_disorder(model: Any) -> None:
         built.rvs_to_transforms[x] is None for x in thresholds
     ):
         raise ValueError(
-            "Nothing keeps the thresholds of family='cumulative' in order: with auto_scale=False "
-            "bambi leaves that to their prior. Give one such as priors={'threshold': bmb.Prior("
-            "'Normal', mu=[-2, 0, 2], sigma=2, transform=pm.distributions.transforms.ordered)}, "
-            "with a public mu for each threshold."
+            "Nothing keeps the thresholds of family='cumulative' in order. Give a prior that does, "
+            "with a public mu for each: priors={'threshold': bmb.Prior('Normal', mu=[-2, 0, 2], "
+            "sigma=2, transform=pm.distributions.transforms.ordered)}."
         )
 
 
 def formula_of(model: Any) -> Any:
-    """Return the model of bambi that a model is, or comes from; None if a formula has not made it.
-
-    Raises ValueError where bambi made it and its formula cannot be read from it.
-    """
+    """Return the model of bambi that a model is, or comes from; None if no formula made it."""
     model = pm.Model.get_context(error_if_none=False) if model is None else model
     if is_bambi(model) or not isinstance(model, pm.Model):
         return model if is_bambi(model) else None
     if model not in _FORMULAS and RECORD_DIM in model.coords:
         raise ValueError(
-            f"The model has the dimension `{RECORD_DIM}` of those that bambi writes, and what its "
-            "formula, its priors and its levels take from the records cannot be read from it: give "
-            "bambi's own model, pymc_dp.fit(model=bambi_model, ...), not its backend.model."
+            f"The model has the dimension `{RECORD_DIM}` of those that bambi writes, and what it "
+            "takes from the records cannot be read from it: give bambi's own model, "
+            "pymc_dp.fit(model=bambi_model, ...), not its backend.model."
         )
     return _FORMULAS.get(model)
-
-
-def copy_of_formula(copy: pm.Model, model: Any) -> pm.Model:
-    """Note of which formula a copy is made, and return it."""
-    if formula := formula_of(model):
-        _FORMULAS[copy] = formula
-    return copy
 
 
 def refuse_weights(formula: Any, is_weighted: bool) -> None:
@@ -177,14 +160,16 @@ def check_formula(formula: Any, unit: str | None, public: Collection[str]) -> li
     for part, groups in (*_predictors(formula), *_parts(formula.response_term.term)):
         if hasattr(part, "call"):
             _refuse_of_all(part.name, part.call, part.env, formula)
-        if not (groups and part.name == unit) and (groups or _is_factor(part)):
+        # of an outcome such as y['yes'] no levels are released
+        names_one = part.is_response and getattr(part, "reference", None) is not None
+        is_factor = groups or (part.kind == "categoric" and not names_one)
+        if is_factor and not (groups and part.name == unit):
             name = _listed_factor(part, formula)
             doubtful += [name] if name and name not in public else []
     return [
-        f"The ordered categories of `{name}` are those that occur, in the order in which pandas "
-        "puts them if it is given no categories=. If they come from the records, a level that one "
-        "record has would show it: list all of a public list in categories=. If they do come from "
-        f"a public list, say so by public=[{name!r}]."
+        f"The ordered categories of `{name}` are those that occur, in pandas' own order. If they "
+        "come from the records, a level that one record has would show it: list all of a public "
+        f"list in categories=. If they do come from a public list, say so by public=[{name!r}]."
         for name in dict.fromkeys(doubtful)
     ]
 
@@ -202,17 +187,16 @@ def _refuse_defaults(formula: Any) -> None:
     priors |= {x.name: x.prior for part in conditional for x in part.terms.values()}
     scaled = [name for name, prior in priors.items() if getattr(prior, "auto_scale", False)]
     centres &= any(part.intercept_term and part.common_terms for part in conditional)
-    faults, instead = [], []
+    faults = {}
     if scales and scaled:
-        faults.append(f"scales the priors of {', '.join(f'`{name}`' for name in scaled)}")
-        instead.append("auto_scale=False and a prior of public numbers in priors= for each")
+        what = f"scales the priors of {', '.join(f'`{name}`' for name in scaled)}"
+        faults[what] = "auto_scale=False and a prior of public numbers in priors= for each"
     if centres:
-        faults.append("centres the predictors by their means")
-        instead.append("center_predictors=False")
+        faults["centres the predictors by their means"] = "center_predictors=False"
     if faults:
         raise ValueError(
             f"By its defaults bambi {' and '.join(faults)}, which are numbers of all records that "
-            f"no noise hides. Make the model with {', and '.join(instead)}."
+            f"no noise hides. Make the model with {', and '.join(faults.values())}."
         )
 
 
@@ -229,8 +213,8 @@ def _refuse_of_all(term: str, lazy: Any, env: Any, formula: Any) -> None:
         _refuse_of_all(term, argument, env, formula)
 
 
-def _arguments(lazy: Any) -> Iterator[Any]:
-    return chain(getattr(lazy, "args", ()), getattr(lazy, "kwargs", {}).values())
+def _arguments(lazy: Any) -> list[Any]:
+    return [*getattr(lazy, "args", ()), *getattr(lazy, "kwargs", {}).values()]
 
 
 def _reads(lazy: Any, env: Any, formula: Any) -> bool:
@@ -245,10 +229,9 @@ def _reads(lazy: Any, env: Any, formula: Any) -> bool:
 
 def _computed(call: Any, env: Any, formula: Any) -> Computed | None:
     """Return what a call computes from all records, by the function itself and its arguments."""
-    function = _function(call, env)
-    if isinstance(function, np.ufunc) and function.signature is None:
-        return None
-    if (name := _name(function)) in ELEMENTWISE:
+    function, name = _function(call, env)
+    of_numbers = isinstance(function, np.ufunc) and function.signature is None
+    if of_numbers or name in ELEMENTWISE:
         return None
     computed = OF_ALL.get(name, _OTHER)
     given = {x: _public_value(call.kwargs.get(x), env, formula) for x in computed.public}
@@ -263,38 +246,29 @@ def _public_value(lazy: Any, env: Any, formula: Any) -> Any:
     return lazy.eval(formula.data.head(0), env)
 
 
-def _function(call: Any, env: Any) -> Any:
+def _function(call: Any, env: Any) -> tuple[Any, str]:
     from formulae.terms.call_resolver import get_function_from_module  # bambi brings it
 
-    return get_function_from_module(call.callee, env)
-
-
-def _name(function: Any) -> str:
-    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
-
-
-def _is_factor(part: Any) -> bool:
-    """Whether levels of a component are released; of an outcome such as y['yes'] none are."""
-    names_one = part.is_response and getattr(part, "reference", None) is not None
-    return bool(part.kind == "categoric" and not names_one)
+    function = get_function_from_module(call.callee, env)
+    module, name = (getattr(function, x, "") for x in ("__module__", "__qualname__"))
+    return function, f"{module}.{name}"
 
 
 def _listed_factor(part: Any, formula: Any) -> str:
     """Refuse a factor without a list of levels; name the column whose list may be of records."""
     name, call = part.name, getattr(part, "call", None)
-    if call is not None and _name(_function(call, part.env)) in FACTORS:
+    if call is not None and _function(call, part.env)[1] in FACTORS:
         if _public_value(call.kwargs.get("levels"), part.env, formula) is not None:
             return ""
-        name = str(next(_arguments(call)))
+        name = str(_arguments(call)[0])
     column: Any = formula.data[name] if name in formula.data else None
     if not getattr(getattr(column, "dtype", None), "ordered", False):
         may_name_one = part.is_response and formula.family.name == "bernoulli"
         instead = f", or name the level that counts, {name}['...'] ~ ..." if may_name_one else ""
         raise ValueError(
             f"The levels of `{name}` are those that occur among the records, and a result shows "
-            "them: a level that one record has would show that it is there. Give by its name alone "
-            "a column with all levels of a public list, pd.Categorical(x, categories=[...], "
-            f"ordered=True){instead}."
+            "them. Give by its name alone a column with all levels of a public list, "
+            f"pd.Categorical(x, categories=[...], ordered=True){instead}."
         )
     levels = column.cat.categories
     may_be_of_records = column.nunique() == len(levels) and levels.is_monotonic_increasing
@@ -309,21 +283,14 @@ def _predictors(formula: Any) -> Iterator[Component]:
 
 def _parts(term: Any) -> Iterator[Component]:
     """Yield what a term is made of; an intercept has no components."""
-    one, factor = getattr(term, "expr", term), getattr(term, "factor", None)
-    for own, groups in ((one, False), (factor, True)):
-        yield from ((x, groups) for x in getattr(own, "components", ()))
-
-
-def columns_read(formula: Any) -> set[str]:
-    """Name the columns of its data that the predictors of a formula read."""
-    read = (part.var_names for part, _ in _predictors(formula))
-    return set().union(*read) & set(formula.data.columns)
+    yield from ((x, False) for x in getattr(getattr(term, "expr", term), "components", ()))
+    yield from ((x, True) for x in getattr(getattr(term, "factor", None), "components", ()))
 
 
 def _weights(formula: Any) -> str:
     """Name the column of weights that the outcome of a formula has."""
     [outcome] = formula.response_term.term.components
-    return str([*_arguments(outcome.call)][1])
+    return str(_arguments(outcome.call)[1])
 
 
 def without_weights(formula: Any) -> pm.Model:
@@ -331,15 +298,14 @@ def without_weights(formula: Any) -> pm.Model:
     model: pm.Model = formula.backend.model
     if not formula.response_term.is_weighted:
         return model
-    weights = np.asarray(formula.response_term.data)[:, 1].astype("float64")
-    name = _weights(formula)
+    weights, name = np.asarray(formula.response_term.data)[:, 1], _weights(formula)
 
     def part(fgraph: FunctionGraph) -> None:
         [weighted] = [x for x in fgraph.toposort() if isinstance(x.op, CustomSymbolicDistRV)]
         own = weighted.op.fgraph.bind(weighted.inputs)
         for old, new in zip(weighted.outputs, own, strict=True):
             fgraph.replace(old, new, import_missing=True)
-        column: Tensor = shared(weights, name=name, shape=(None,))
+        column: Tensor = shared(weights.astype("float64"), name=name, shape=(None,))
         fgraph.add_output(model_named(column, name), import_missing=True)
 
     return changed_copy(model, part)
@@ -354,7 +320,16 @@ def with_named_factors(model: pm.Model) -> pm.Model:
         return model
 
     def name_factors(fgraph: FunctionGraph) -> None:
-        for name, column in _columns_of(fgraph, factors).items():
+        columns: dict[str, Tensor] = {}
+        for node in fgraph.toposort():
+            if isinstance(node.op, AdvancedSubtensor) and isinstance(node.inputs[1], Constant):
+                levels: Tensor
+                effects, levels, *others = node.inputs
+                for name in factors.intersection(_factors(effects)):
+                    own = shared(np.asarray(levels.data, "int64"), name=name, shape=(None,))
+                    picked: Tensor = node.op(effects, columns.setdefault(name, own), *others)
+                    fgraph.replace(node.outputs[0], picked, import_missing=True)
+        for name, column in columns.items():  # one in place of all that index one factor's effects
             fgraph.add_output(model_named(column, name), import_missing=True)
 
     return changed_copy(model, name_factors)
@@ -374,22 +349,6 @@ def changed_copy(model: pm.Model, change: Callable[[FunctionGraph], None]) -> pm
     return copy
 
 
-def _columns_of(fgraph: FunctionGraph, factors: set[str]) -> dict[str, AnyVariable]:
-    """Put one column in place of all arrays that index effects of one factor."""
-    columns: dict[str, AnyVariable] = {}
-    for node in fgraph.toposort():
-        if not isinstance(node.op, AdvancedSubtensor) or not isinstance(node.inputs[1], Constant):
-            continue
-        levels: Tensor
-        effects, levels, *others = node.inputs
-        for name in factors.intersection(_factors(effects)):
-            own = shared(np.asarray(levels.data, "int64"), name=name, shape=(None,))
-            column = columns.setdefault(name, own)
-            picked: Tensor = node.op(effects, column, *others)
-            fgraph.replace(node.outputs[0], picked, import_missing=True)
-    return columns
-
-
 def _factors(effects: AnyVariable) -> Iterator[str]:
     """Name the factors along whose levels an array of effects lies."""
     for variable in ancestors([effects]):
@@ -403,8 +362,7 @@ def censored_at(model: Any, *, lower: Any = None, upper: Any = None) -> pm.Model
 
     A formula such as ``censored(time, status) ~ age`` knows a limit only where the outcome was
     censored, and takes infinity elsewhere. Such limits follow from the outcomes, and a private fit
-    that draws outcomes beside them is biased. Mostly every record has a limit of its own: the end
-    of the study less its entry, or a largest value that the instrument shows.
+    that draws outcomes beside them is biased. A limit is the end of the study less the entry, say.
 
     Parameters
     ----------
@@ -444,20 +402,23 @@ def censored_at(model: Any, *, lower: Any = None, upper: Any = None) -> pm.Model
         renewed = CensoredRV.rv_op(node.inputs[0], *limits.values())
         fgraph.replace(node.outputs[0], renewed, import_missing=True)
 
-    return copy_of_formula(changed_copy(pymc_model(model), with_limits), model)
+    limited = changed_copy(pymc_model(model), with_limits)
+    if formula := formula_of(model):
+        _FORMULAS[limited] = formula
+    return limited
 
 
 def _censored(fgraph: FunctionGraph) -> tuple[str, Node, np.ndarray]:
     """Return the name of the censored variable, what draws it and what was observed."""
     observed = [x.owner for x in fgraph.outputs if isinstance(x.owner_op, ModelObservedRV)]
-    found = [node for node in observed if isinstance(node.inputs[0].owner_op, CensoredRV)]
-    if len(found) != 1:
+    censored = [node for node in observed if isinstance(node.inputs[0].owner_op, CensoredRV)]
+    if len(censored) != 1:
         raise ValueError(
-            f"The model has {len(found)} censored outcomes, and censored_at changes the limits of "
-            "one: write it as censored(time, status) in a formula, or as pm.Censored in PyMC."
+            f"The model has {len(censored)} censored outcomes, and censored_at changes the limits "
+            "of one: write it as censored(time, status) in a formula, or as pm.Censored in PyMC."
         )
-    rv, value = found[0].inputs
-    return found[0].op.name, rv.owner, _number(value)
+    rv, value = censored[0].inputs
+    return censored[0].op.name, rv.owner, _number(value)
 
 
 def _number(variable: AnyVariable) -> np.ndarray:
@@ -489,14 +450,18 @@ def _limit(name: str, side: str, new: Any, old: AnyVariable, value: np.ndarray) 
 def on_rows(model: Any, data: Any, unit: str | None) -> tuple[pm.Model, pd.DataFrame]:
     """Build the PyMC model of a formula on new rows, and return it with these rows.
 
-    What the rows hold of the outcome is not read. ``unit`` is the factor whose levels may be new:
-    it said which person a record belonged to. The first row comes again at the end, since arrays
-    of one row look like arrays that all records share.
+    What the rows hold of the outcome is not read. ``unit`` is the factor whose levels may be new.
+    The first row comes again at the end, since one row looks like what all records share.
     """
     _check_rows(model, data, unit)
     frame = pd.concat([data, data.head(1)], ignore_index=True)
     made = copy(model)
-    made._components = {name: _part_on_rows(x, frame, unit) for name, x in model.parameters.items()}
+    made._components = dict(model.parameters)  # those of the outcome's distribution
+    for name, part in model.parameters.items():
+        if hasattr(part, "terms"):
+            made._components[name] = copy(part)
+            terms = {n: _term_on_rows(term, frame, unit) for n, term in part.terms.items()}
+            made._components[name].terms = terms
     made._response_component = copy(model._response_component)
     made._response_component.term = _outcome_on_rows(model.response_term, frame)
     made.build()
@@ -513,20 +478,19 @@ def _check_rows(model: Any, frame: Any, unit: str | None) -> None:
     parts = (part for part in model.parameters.values() if hasattr(part, "common_terms"))
     if model.center_predictors and any(x.intercept_term and x.common_terms for x in parts):
         raise ValueError(
-            "bambi centres the predictors of this model anew on the rows that it is given, so that "
-            "one with the same value in all rows would have no effect: make and fit the model with "
-            "center_predictors=False."
+            "bambi would centre the predictors of this model anew on the rows that it is given: "
+            "make and fit the model with center_predictors=False."
         )
     response = model.response_term
     if response.is_truncated or response.is_constrained:
         raise ValueError(
             "The outcome of this formula is truncated() or constrained(), and bambi would take the "
-            "limits of the fitted records for those of the new rows: predict with a model of PyMC, "
-            "whose limits are data or public numbers."
+            "limits of the fitted records for those of the new rows: predict with a model of PyMC."
         )
     if frame.empty:
         raise ValueError("data= has no rows: give one for each new record.")
-    for name in sorted(columns_read(model) - {unit}):
+    read = set().union(*(part.var_names for part, _ in _predictors(model)))
+    for name in sorted(read & set(model.data.columns) - {unit}):
         if name not in frame:
             raise ValueError(f"data= lacks the column `{name}`, which the formula reads.")
         if frame[name].isna().any():
@@ -541,15 +505,6 @@ def _check_rows(model: Any, frame: Any, unit: str | None) -> None:
             PrivacyWarning,
             stacklevel=4,
         )
-
-
-def _part_on_rows(part: Any, frame: pd.DataFrame, unit: str | None) -> Any:
-    """Copy a parameter of the outcome's distribution with its terms on new rows."""
-    if not hasattr(part, "terms"):
-        return part
-    made = copy(part)
-    made.terms = {name: _term_on_rows(term, frame, unit) for name, term in part.terms.items()}
-    return made
 
 
 def _term_on_rows(term: Any, frame: pd.DataFrame, unit: str | None) -> Any:

@@ -2,12 +2,9 @@
 
 PyMC converts its data when a model is built: labels of rows are gone then, whole numbers beyond
 2^31 have become others, and dates have become numbers. So the hook looks at what PyMC is given, and
-a private fit of that model refuses what was not kept. Nothing else changes for who uses PyMC.
-
-Indices of groups that pick another group than they say, or none, are refused, too: a record whose
-index lies outside its array adds nothing to a release, and a negative one counts from the end.
-
-All of this reads private values before any noise is added, and nothing comes of it but a refusal.
+a private fit of that model refuses what was not kept. Indices that pick another group than they
+say, or none, are refused, too. All of this reads private values, and nothing comes of it but a
+refusal.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +26,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.sparse import issparse
 
 from pymc_dp.model.axis import index_arrays
-from pymc_dp.model.graphs import Node, Tensor, pt
+from pymc_dp.model.graphs import Tensor, pt
 from pymc_dp.model.modes import PYTHON, without_c
 
 LARGEST = np.iinfo("int64").max
@@ -41,15 +38,15 @@ _GIVEN: WeakKeyDictionary[pm.Model, list[tuple[str, Any, str]]] = WeakKeyDiction
 
 def take_note(original: Callable[[Any], Any], data: Any) -> Any:
     """Convert data as PyMC does, and note for the model in use what it does to them."""
-    found = original(data)
+    converted = original(data)
     model = pm.Model.get_context(error_if_none=False)
     if model is not None and not isinstance(data, Variable):
         name = getattr(data, "name", None)
         what = f"`{name}`" if isinstance(name, str) else f"a {type(data).__name__} of the model"
         labels = getattr(data, "index", None)  # of a list it is a method
-        note = what, labels if isinstance(labels, pd.Index) else None, _fault(data, found)
+        note = what, labels if isinstance(labels, pd.Index) else None, _fault(data, converted)
         _GIVEN.setdefault(model, []).append(note)
-    return found
+    return converted
 
 
 def refuse_given(model: pm.Model) -> None:
@@ -91,19 +88,19 @@ def _refuse_orders(labels: list[tuple[str, Any]]) -> None:
             )
 
 
-def _fault(data: Any, found: Any) -> str:
+def _fault(data: Any, converted: Any) -> str:
     """Say how PyMC changed data, or what of them no number stands for."""
-    if issparse(found):
-        data, found = data.data, found.data
-    if not isinstance(found, np.ndarray):
+    if issparse(converted):
+        data, converted = data.data, converted.data
+    if not isinstance(converted, np.ndarray):
         return ""
     whole = np.asarray(data)
-    if found.dtype.kind == "i" and whole.dtype.kind in "iu" and (whole != found).any():
+    if converted.dtype.kind == "i" and whole.dtype.kind in "iu" and (whole != converted).any():
         return (
             "holds whole numbers that PyMC has changed, since they do not fit its type: give them "
             "as floats, or number the labels that they are by pandas.factorize."
         )
-    return "" if np.ma.isMaskedArray(found) else fault_of(found)
+    return "" if np.ma.isMaskedArray(converted) else fault_of(converted)
 
 
 def fault_of(array: np.ndarray) -> str:
@@ -158,22 +155,21 @@ def refuse_bad_indices(model: pm.Model, data: Mapping[str, Any] | None, unit: st
 def _picks(model: pm.Model) -> dict[tuple[Tensor, int, Tensor], None]:
     """Return the arrays of which an index that is computed from data alone picks entries."""
     variables = [*model.basic_RVs, *model.potentials, *model.deterministics]
-    every = [(n, index_arrays(n)) for n in toposort(variables) if _picks_entries(n)]
-    picks = [(n.inputs[0], axis, x) for n, by_axis in every for axis, x in by_axis.items()]
-    return dict.fromkeys(pick for pick in picks if pick[2].type.ndim > 0 and _is_data(pick[2]))
-
-
-def _picks_entries(node: Node) -> bool:
-    if not isinstance(node.op, AdvancedSubtensor):
-        return False
-    return all(index.type.dtype != "bool" for index in index_arrays(node).values())
-
-
-def _is_data(index: Tensor) -> bool:
-    inputs = list(graph_inputs([index]))
-    return all(isinstance(x, SharedVariable | Constant) for x in inputs) and not any(
-        isinstance(x.type, RandomType) for x in inputs
-    )
+    picks: dict[tuple[Tensor, int, Tensor], None] = {}
+    for node in toposort(variables):
+        arrays = index_arrays(node) if isinstance(node.op, AdvancedSubtensor) else {}
+        if any(index.type.dtype == "bool" for index in arrays.values()):
+            continue
+        for axis, index in arrays.items():
+            inputs = list(graph_inputs([index]))
+            is_data = all(isinstance(x, SharedVariable | Constant) for x in inputs)
+            if (
+                index.type.ndim
+                and is_data
+                and not any(isinstance(x.type, RandomType) for x in inputs)
+            ):
+                picks[node.inputs[0], axis, index] = None
+    return picks
 
 
 def _check_index(

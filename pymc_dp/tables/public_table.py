@@ -1,8 +1,7 @@
 """What is public about a table: ranges, levels and keys, from whoever keeps the data.
 
 `Column` is what is public of a column, and how its values become numbers. `read_csvw` reads columns
-from metadata in the W3C's CSVW, with the terms that CSVW-SAFE adds; a `PublicTable` prepares those
-of a data frame by them.
+from metadata in the W3C's CSVW, with the terms that CSVW-SAFE adds, into a `PublicTable`.
 """
 
 import json
@@ -111,7 +110,7 @@ class Column:
         return self.centre + self.half_range * scaled
 
     def codes(self, name: str, values: Any) -> np.ndarray:
-        """Prepare the values of a column, each by itself: levels become their places."""
+        """Check and clip the values of a column, each by itself; levels become their places."""
         if self.kind in LISTED:
             codes = pd.Index(self.levels, dtype="object").get_indexer(
                 pd.Series(values).astype("object")
@@ -122,10 +121,7 @@ class Column:
                     "these records, or put one of the levels in their place."
                 )
             return np.asarray(codes)
-        return self._numbers(name, np.asarray(values, "float64"))
-
-    def _numbers(self, name: str, values: np.ndarray) -> np.ndarray:
-        """Check numbers, and clip them to what is public."""
+        values = np.asarray(values, "float64")
         if not np.isfinite(values).all():
             raise ValueError(
                 f"The column `{name}` has missing or infinite values: drop these records, or put a "
@@ -142,7 +138,7 @@ class Column:
             return np.asarray(np.minimum(values, self.high))
         if not ((values >= 0) & (values == np.floor(values))).all():
             raise ValueError(f"The column `{name}` has values that are not counts: 0, 1, 2 ...")
-        return values.astype("int64")
+        return np.asarray(values, "int64")
 
     def made_up(self) -> np.ndarray:
         """Return two values that stand for the column where no record is at hand."""
@@ -208,15 +204,22 @@ class PublicTable:
         """Prepare the columns of a data frame by public numbers, each record by itself.
 
         Numbers are clipped to their range and scaled to -1 to 1, listed values become ordered
-        categories, and whom a record belongs to becomes a whole number.
-        Columns of which the file says nothing of the kind are left out.
+        categories, and whom a record belongs to becomes a whole number. Others are left out.
         """
         made: dict[str, Any] = {}
         for name in frame.columns:
+            column = self.columns.get(name)
             if name == self.unit:
-                made[name] = _numbered(name, frame[name])
-            elif name in self.columns:
-                made[name] = _prepared(name, self.columns[name], frame[name])
+                made[name] = pd.factorize(frame[name])[0]
+                if (made[name] < 0).any():
+                    raise ValueError(
+                        f"The column `{name}` has records of nobody: drop those without a value."
+                    )
+            elif column is not None and column.levels:
+                codes = column.codes(name, frame[name])
+                made[name] = pd.Categorical.from_codes(codes, column.levels, ordered=True)
+            elif column is not None:
+                made[name] = column.scaled(frame[name], name)
         return pd.DataFrame(made, index=frame.index)
 
     def coords(self, *names: str) -> dict[str, list[Hashable]]:
@@ -229,10 +232,8 @@ class PublicTable:
 
         They are ranges, their ends, halves and lengths, beside the numbers of formulas, such as 0.
         """
-        own: set[float] = set()
-        for c in self.columns.values():
-            if not c.levels:
-                own |= {c.low, c.high, c.centre, c.half_range, c.high - c.low}
+        ranges = [x for x in self.columns.values() if not x.levels]
+        own = {n for x in ranges for n in (x.low, x.high, x.centre, x.half_range, x.high - x.low)}
         return {
             str(line)
             for line, numbers in trusted.items()
@@ -241,19 +242,6 @@ class PublicTable:
             and own.issuperset(set(numbers).difference(NUMBERS))
             and not own.isdisjoint(numbers)
         }
-
-
-def _prepared(name: str, column: Column, values: pd.Series) -> Any:
-    if not column.levels:
-        return column.scaled(values, name)
-    return pd.Categorical.from_codes(column.codes(name, values), column.levels, ordered=True)
-
-
-def _numbered(name: str, values: pd.Series) -> np.ndarray:
-    codes = np.asarray(pd.factorize(values)[0])
-    if (codes < 0).any():
-        raise ValueError(f"The column `{name}` has records of nobody: drop those without a value.")
-    return codes
 
 
 def read_csvw(path: str | os.PathLike[str]) -> PublicTable:
@@ -299,11 +287,17 @@ def read_csvw(path: str | os.PathLike[str]) -> PublicTable:
     """
     source = Path(path).name
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        table = _plain(json.loads(Path(path).read_text(encoding="utf-8")))
     except ValueError:
         raise ValueError(f"{source} is no JSON, as metadata in CSVW are.") from None
-    table = _the_table(source, found)
-    listed = [_plain(each) for each in table["tableSchema"]["columns"]]
+    tables = table.get("tables", [table])
+    if len(tables) != 1:
+        raise ValueError(f"{source} describes {len(tables)} tables: give a file of one.")
+    table = _plain(tables[0])
+    every = _plain(table.get("tableSchema")).get("columns")
+    if not isinstance(every, list):
+        raise ValueError(f"{source} has no tableSchema with a list of columns, as CSVW has.")
+    listed = [_plain(each) for each in every]
     read = {name: _column(source, name, each) for each in listed if (name := _name(each))}
     columns = {name: column for name, column in read.items() if column is not None}
     units = [_name(each) for each in listed if each.get("privacyId") is True]
@@ -314,20 +308,6 @@ def read_csvw(path: str | os.PathLike[str]) -> PublicTable:
 def _plain(terms: Any) -> dict[str, Any]:
     items = terms.items() if isinstance(terms, Mapping) else ()
     return {re.split(r"[:.]", key)[-1]: value for key, value in items}
-
-
-def _the_table(source: str, found: Any) -> dict[str, Any]:
-    table = _plain(found)
-    tables = table.get("tables", [table])
-    if len(tables) != 1:
-        raise ValueError(f"{source} describes {len(tables)} tables: give a file of one.")
-    table = _plain(tables[0])
-    table["tableSchema"] = schema = _plain(table.get("tableSchema"))
-    if not isinstance(schema.get("columns"), list):
-        raise ValueError(
-            f"{source} has no tableSchema with a list of columns, as metadata in CSVW do."
-        )
-    return table
 
 
 def _name(column: Mapping[str, Any]) -> str:
@@ -342,7 +322,9 @@ def _column(source: str, name: str, column: Mapping[str, Any]) -> Column | None:
     details = _plain(kind) if isinstance(kind, Mapping) else {"base": kind}
     base = details.get("base", "string")
     levels = (False, True) if base == "boolean" else tuple(_partitions(column))
-    levels = levels or _alternatives(details)
+    pattern = str(details.get("format", ""))
+    if not levels and re.fullmatch(r"[\w /,'-]+(\|[\w /,'-]+)+", pattern):  # such as yes|no
+        levels = tuple(pattern.split("|"))
     if len(set(levels)) < len(levels):
         raise ValueError(f"{source} lists a level of the column `{name}` twice.")
     if levels:
@@ -357,13 +339,6 @@ def _partitions(column: Mapping[str, Any]) -> Iterator[Hashable]:
         terms = _plain(terms["predicate"]) if "predicate" in terms else terms
         if "partitionValue" in terms or not terms:
             yield terms["partitionValue"] if terms else each
-
-
-def _alternatives(details: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the levels of a pattern that is nothing but alternatives, such as ``yes|no``."""
-    pattern = str(details.get("format", ""))
-    plain = re.fullmatch(r"[\w /,'-]+(\|[\w /,'-]+)+", pattern)
-    return tuple(pattern.split("|")) if plain else ()
 
 
 def _range(source: str, name: str, terms: Mapping[str, Any]) -> Column | None:

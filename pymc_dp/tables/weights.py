@@ -1,8 +1,4 @@
-"""Survey weights: a private column outside the model's graph, with a public upper bound.
-
-Like the other checks of tables this reads private values, and nothing comes of them but a refusal
-or a warning.
-"""
+"""Survey weights: a private column outside the model's graph, with a public upper bound."""
 
 import operator
 from collections.abc import Iterable, Mapping
@@ -127,14 +123,15 @@ def _without_factor(product: AnyVariable, name: str) -> AnyVariable | None:
 def read_weights(
     model: pm.Model, weights: SurveyWeights, data: Mapping[str, Any] | None, public: Iterable[str]
 ) -> Column:
-    """Check the weights of all records, and return their column; ``data`` replaces a model's own.
-
-    Raises ValueError where there is no such private column, where the model computes with it, or
-    where a weight is no number from 0 to the upper bound.
-    """
+    """Check the weights of all records, or those that ``data`` gives, and return their column."""
     how_to_add = f"pm.Data({weights.name!r}, weights) to the model, with one number a record"
     column, values = private_column(model, "weights", weights.name, data, public, how_to_add)
-    _refuse_read(model, column)
+    for name in readers(model, column, is_length_of):  # how many there are may be read
+        raise ValueError(
+            f"`{name}` reads `{column.name}`, which weights= names, and the records would be "
+            "weighted twice: weights= multiplies the log likelihood. Leave it out of the model. As "
+            "a predictor give it a second time, by another name."
+        )
     return Column(_checked(weights, values), 0, "float64")
 
 
@@ -157,13 +154,3 @@ def _checked(weights: SurveyWeights, values: Any) -> np.ndarray:
             "of the survey allows, which is public, or cut longer weights to it."
         )
     return np.asarray(numbers, "float64")
-
-
-def _refuse_read(model: pm.Model, column: AnyVariable) -> None:
-    """Refuse a model that computes with the weights; how many there are is another matter."""
-    for name in readers(model, column, is_length_of):
-        raise ValueError(
-            f"`{name}` reads `{column.name}`, which weights= names, and the records "
-            "would be weighted twice. Leave it out of the model: weights= multiplies "
-            "the log likelihood. As a predictor give it a second time, by another name."
-        )

@@ -1,8 +1,5 @@
 """Missing entries go by records: an outcome adds nothing, a predictor is a latent of its record."""
 
-import warnings
-from functools import cache
-
 import numpy as np
 import pymc as pm
 import pytest
@@ -23,16 +20,8 @@ COUNTS = RNG.poisson(2.0, N)
 GONE = np.arange(N) % 2 == 0
 
 
-def with_gaps(values, gone=GONE):
-    return np.where(gone, np.nan, values)
-
-
-@pytest.fixture(autouse=True)
-def _imputation():
-    """PyMC says that it imputes: it does not, here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pm.exceptions.ImputationWarning)
-        yield
+# PyMC says that it imputes: it does not, here
+pytestmark = pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
 
 
 def counts(observed):
@@ -45,16 +34,9 @@ def counts(observed):
 def regression():
     """A predictor with gaps, and an outcome that depends on it."""
     with pm.Model() as model:
-        size = pm.Normal("size", pm.Normal("mean"), 1.5, observed=with_gaps(SIZE))
+        size = pm.Normal("size", pm.Normal("mean"), 1.5, observed=np.where(GONE, np.nan, SIZE))
         pm.Normal("y", pm.Normal("slope") * size, 1.0, observed=2 * SIZE)
     return model
-
-
-@cache
-def separated(build):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pm.exceptions.ImputationWarning)
-        return separate(build())
 
 
 def batch_of(private):
@@ -72,20 +54,15 @@ def test_a_missing_outcome_adds_nothing_to_its_record():
     np.testing.assert_allclose(each[~GONE], expected[~GONE])
     scores = each_gradient(records, "python")(batch_of(private), z)
     np.testing.assert_array_equal(scores[GONE], 0)
-
-
-def test_how_many_are_missing_is_no_shape():
-    records, private = separate(counts(np.ma.masked_array(COUNTS, GONE)))
-    assert list(records.latents) == ["b"]
-    assert not records.local_latents
-    shapes = {n for shape in records.shapes.values() for n in shape}
-    assert shapes == {None, 2}
-    assert set(private.spec) == {"X", "y", "missing in y"}
+    # how many are missing is no shape
+    assert {n for shape in records.shapes.values() for n in shape} == {None, 2}
 
 
 def test_a_missing_predictor_is_integrated_out():
-    records, private = separated(regression)
+    records, private = separate(regression())
     assert records.local_latents == {"size_unobserved": 0}
+    # outcomes are drawn after the predictors that they read
+    assert [set(x.drawn) for x in records.outcomes] == [{"size", "size_unobserved"}, {"y"}]
     z = np.array([0.4, 0.8])
 
     def marginal(z):
@@ -94,26 +71,11 @@ def test_a_missing_predictor_is_integrated_out():
         sd = np.hypot(1, slope * 1.5)
         return np.where(GONE, stats.norm(slope * mean, sd).logpdf(2 * SIZE), both).sum()
 
-    scores = each_gradient(records, "python")(batch_of(private), z)
-    np.testing.assert_allclose(scores.sum(axis=0), approx_fprime(z, marginal, 1e-6), rtol=1e-4)
-
-
-def test_filling_the_gaps_would_be_seen():
-    records, private = separated(regression)
-    z = np.array([0.4, 0.8])
-    batch = batch_of(private)
-    filled = batch | {"missing in size": np.zeros(N, bool)}
-    scores = each_gradient(records, "python")
-    moved = scores(filled, z) - scores(batch, z)
-    np.testing.assert_allclose(moved[~GONE], 0, atol=1e-8)
-    assert abs(moved[GONE]).max() > 0.1
-
-
-def test_outcomes_are_drawn_after_the_predictors_that_they_read():
-    records, _ = separated(regression)
-    stages = [set(stage.drawn) for stage in records.outcomes]
-    assert stages == [{"size", "size_unobserved"}, {"y"}]
-    assert sorted(records.drawn) == ["size", "y"]
+    scores, batch = each_gradient(records, "python"), batch_of(private)
+    expected = approx_fprime(z, marginal, 1e-6)
+    np.testing.assert_allclose(scores(batch, z).sum(axis=0), expected, rtol=1e-4)
+    filled = batch | {"missing in size": np.zeros(N, bool)}  # the planted fault
+    assert abs(scores(filled, z) - scores(batch, z))[GONE].max() > 0.1
 
 
 def test_a_fit_gives_back_neither_values_nor_their_number():

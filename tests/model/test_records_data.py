@@ -21,10 +21,6 @@ TEN = np.random.default_rng(8)
 MORE = {"x": TEN.normal(size=(10, D)), "y": TEN.normal(size=10)}
 
 
-def regression():
-    pm.Normal("y", pm.Data("x", X) @ pm.Normal("b", shape=D), 1.0, observed=REAL)
-
-
 def by_group(g=GROUP):
     pm.Normal("y", pm.Normal("alpha", shape=2)[pm.Data("g", g)], 1.0, observed=REAL)
 
@@ -62,20 +58,13 @@ def changed(values, row, value):
         ({"x": MORE["x"]}, "leaves `y` as it was"),
         (MORE | {"x": MORE["x"][:, 0]}, "`x` has 1 dimensions, the model's has 2"),
         (MORE | {"x": MORE["x"] + 1j}, "`x` holds complex128 values, but the model takes float64"),
-        (MORE | {"y": np.array(list("abcdefghij"))}, "`y` holds <U1 values"),
         (MORE | {"x": MORE["x"][:, :2]}, "`x` has length 2 along axis 1, the model's has 3"),
         (MORE | {"y": MORE["y"][:9]}, "differ in number: .*10.*9|differ in number: .*9.*10"),
     ],
 )
 def test_data_that_do_not_fit_are_refused_with_a_sentence(data, words):
     with pytest.raises(ValueError, match=words):
-        separate(zoo.build(regression), data=data)
-
-
-def test_whole_numbers_are_not_rounded_into_place():
-    data = {"g": np.full(10, 0.7), "y": MORE["y"]}
-    with pytest.raises(ValueError, match="`g` holds float64 values, but the model takes int64"):
-        separate(zoo.build(by_group), data=data)
+        separate(zoo.line(X, REAL, x="x"), data=data)
 
 
 def test_an_array_without_a_name_cannot_be_replaced():
@@ -84,57 +73,37 @@ def test_an_array_without_a_name_cannot_be_replaced():
 
 
 def memory_map(tmp_path):
-    path = tmp_path / "x.npy"
-    np.save(path, MORE["x"])
-    return np.load(path, mmap_mode="r")
+    np.save(tmp_path / "x.npy", MORE["x"])
+    return np.load(tmp_path / "x.npy", mmap_mode="r")
 
 
 KINDS = {
-    "array": lambda tmp_path: MORE["x"],
     "memory map": memory_map,
     "csr matrix": lambda tmp_path: sp.csr_matrix(MORE["x"]),
     "csr array": lambda tmp_path: sp.csr_array(MORE["x"]),
-    "list": lambda tmp_path: MORE["x"].tolist(),
     "Fortran order": lambda tmp_path: np.asfortranarray(MORE["x"]),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_replaced_data_give_the_gradients_of_a_model_built_on_them(kind, tmp_path):
-    def model():
-        pm.Normal("y", pm.Data("x", MORE["x"]) @ pm.Normal("b", shape=D), 1.0, observed=MORE["y"])
-
-    z, rows = np.array([0.3, -1.0, 2.0]), [9, 0, 0, 4]
-    records, columns = separated(
-        zoo.build(regression), data={"x": KINDS[kind](tmp_path), "y": MORE["y"]}
-    )
-    wanted, known = separated(zoo.build(model))
-    seen = on_batch(records, [], gradient_rows(records), "python")(zoo.take(columns, rows), z)
-    told = on_batch(wanted, [], gradient_rows(wanted), "python")(zoo.take(known, rows), z)
-    np.testing.assert_array_equal(seen, told)
-
-
-def test_big_data_are_not_copied(tmp_path):
-    mapped = memory_map(tmp_path)
-    _, columns = separated(zoo.build(regression), data={"x": mapped, "y": MORE["y"]})
-    assert np.shares_memory(columns["x"].values, mapped)
+    z, rows, x = np.array([0.3, -1.0, 2.0]), [9, 0, 0, 4], KINDS[kind](tmp_path)
+    records, columns = separated(zoo.line(X, REAL, x="x"), data={"x": x, "y": MORE["y"]})
+    wanted, known = separated(zoo.line(MORE["x"], MORE["y"], x="x"))
+    replaced = on_batch(records, [], gradient_rows(records), "python")(zoo.take(columns, rows), z)
+    built = on_batch(wanted, [], gradient_rows(wanted), "python")(zoo.take(known, rows), z)
+    np.testing.assert_array_equal(replaced, built)
+    assert kind != "memory map" or np.shares_memory(columns["x"].values, x)
 
 
 @pytest.mark.parametrize("row", [0, 6])
-@pytest.mark.parametrize("index", [2, 3, -3, 2**31, 2**32, -(2**32), 2**62])
+@pytest.mark.parametrize("index", [3, -4, 2**31, 2**32, -(2**32), 2**62])
 def test_an_index_out_of_range_spoils_its_own_record_alone(row, index):
-    kept = norms(by_group)
-    seen = norms(by_group, g=changed(GROUP.astype("int64"), row, index))
-    assert not np.isfinite(seen[row])
-    np.testing.assert_array_equal(np.delete(seen, row), np.delete(kept, row))
-
-
-@pytest.mark.parametrize("index", [3, 2**40, -4])
-def test_the_second_of_two_indices_is_checked_too(index):
-    kept = norms(by_two_groups)
-    seen = norms(by_two_groups, h=changed(CATEGORY.astype("int64"), 4, index))
-    assert not np.isfinite(seen[4])
-    np.testing.assert_array_equal(np.delete(seen, 4), np.delete(kept, 4))
+    for leaf, group in (("g", GROUP), ("h", CATEGORY)):
+        kept = norms(by_two_groups)
+        seen = norms(by_two_groups, **{leaf: changed(group.astype("int64"), row, index)})
+        assert not np.isfinite(seen[row])
+        np.testing.assert_array_equal(np.delete(seen, row), np.delete(kept, row))
 
 
 def test_an_index_given_by_data_does_not_wrap_into_the_templates_type():
@@ -148,7 +117,7 @@ def test_an_index_given_by_data_does_not_wrap_into_the_templates_type():
 
 
 @pytest.mark.parametrize("model", ["categorical", "softmax", "ordered_logistic"])
-@pytest.mark.parametrize("category", [-1, 3, 10**6, 2**40])
+@pytest.mark.parametrize("category", [-1, 3, 2**40])
 def test_an_observed_category_out_of_range_contributes_nothing(model, category):
     kept = norms(zoo.ACCEPTED[model])
     seen = norms(zoo.ACCEPTED[model], y=changed(CATEGORY.astype("int64"), 5, category))

@@ -33,34 +33,17 @@ def beside_records(term):
     return model
 
 
-def bernoulli(b):
-    return pm.math.invlogit(b)
-
-
 SINGLE_ROWS = {
     "vector": lambda b: pm.Normal("z", b, 1, observed=np.array([5.0])),
-    "list": lambda b: pm.Normal("z", b, 1, observed=[5.0]),
-    "matrix": lambda b: pm.Normal("z", b, 1, observed=np.array([[5.0]])),
-    "row of two": lambda b: pm.Normal("z", b, 1, observed=np.array([[5.0, 3.0]])),
     "row of three": lambda b: pm.Normal("z", b, 1, observed=np.array([[5.0, 3.0, 7.7]])),
     "scalar": lambda b: pm.Normal("z", b, 1, observed=5.0),
-    "count": lambda b: pm.Binomial("z", n=300, p=bernoulli(b), observed=[117]),
-    "scalar count": lambda b: pm.Binomial("z", n=300, p=bernoulli(b), observed=117),
-    "trials": lambda b: pm.Binomial("z", n=np.array([300]), p=bernoulli(b), observed=[117]),
-    "poisson": lambda b: pm.Poisson("z", pt.exp(b), observed=np.array([117])),
-    "multinomial": lambda b: pm.Multinomial(
-        "z", n=9, p=pt.stack([bernoulli(b), 1 - bernoulli(b)]), observed=np.array([[4, 5]])
-    ),
+    "trials": lambda b: pm.Binomial("z", n=[300], p=pm.math.invlogit(b), observed=[117]),
     "censored": lambda b: pm.Censored(
         "z", pm.Normal.dist(b, 1), lower=-9, upper=9, observed=np.array([5.0])
-    ),
-    "mixture": lambda b: pm.NormalMixture(
-        "z", w=[0.5, 0.5], mu=pt.stack([b, -b]), sigma=1, observed=np.array([5.0])
     ),
     "custom": lambda b: pm.CustomDist(
         "z", b, logp=lambda value, mu: -((value - mu) ** 2), observed=np.array([5.0])
     ),
-    "weighted": lambda b: pm.Normal("z", b, 1, observed=np.array([5.0]), total_size=1000),
     "minibatch": lambda b: pm.Normal(
         "z", b, 1, observed=pm.Minibatch(np.array([5.0]), batch_size=1), total_size=1
     ),
@@ -69,21 +52,14 @@ DATA = {
     "vector data": lambda b: pm.Normal("z", b, 1, observed=pm.Data("k", [5.0])),
     "static data": lambda b: pm.Normal("z", b, 1, observed=pm.Data("k", [5.0], shape=(1,))),
     "scalar data": lambda b: pm.Normal("z", b, 1, observed=pm.Data("k", 5.0)),
-    "matrix data": lambda b: pm.Normal("z", b, 1, observed=pm.Data("k", [[5.0, 6.0]])),
     "potential": lambda b: pm.Potential("z", -((b - pm.Data("k", [5.0])) ** 2)),
-    "static potential": lambda b: pm.Potential("z", -((b - pm.Data("k", [5.0], shape=(1,))) ** 2)),
     "scalar potential": lambda b: pm.Potential("z", -((b - pm.Data("k", 5.0)) ** 2)),
     "entry in a potential": lambda b: pm.Potential("z", -((b - pm.Data("k", [5.0])[0]) ** 2)),
-    "squeezed": lambda b: pm.Potential(
-        "z", -((b - pm.Data("k", [5.0], shape=(1,)).squeeze()) ** 2)
-    ),
     "density": lambda b: pm.Potential("z", pm.logp(pm.Normal.dist(b, 1), pm.Data("k", [5.0]))),
     "sum": lambda b: pm.Potential("z", -((b - pm.Data("k", Y[:9])) ** 2).sum(keepdims=True)),
 }
 LITERAL = {
     "literal": lambda b: pm.Potential("z", -((b - np.array([5.0])) ** 2)),
-    "literal density": lambda b: pm.Potential("z", pm.logp(pm.Normal.dist(b, 1), np.array([5.0]))),
-    "literal row": lambda b: pm.Potential("z", -((b - np.array([[5.0, 3.0]])) ** 2)),
     "computed": lambda b: pm.Normal("z", b, 1, observed=pt.as_tensor(np.array([5.0])) * 1.0),
     "slice": lambda b: pm.Normal("z", b, 1, observed=pm.Data("k", Y)[:1]),
     "row of the records": lambda b: pm.Normal("z", b, 1, observed=pm.Data("k", Y)[None]),
@@ -91,18 +67,12 @@ LITERAL = {
 PUBLIC = SINGLE_ROWS | {k: v for k, v in DATA.items() if k != "sum"}
 
 
-@pytest.mark.parametrize("case", SINGLE_ROWS | DATA)
+@pytest.mark.parametrize("case", SINGLE_ROWS | DATA | LITERAL)
 def test_a_term_of_one_row_is_refused(case):
-    model = beside_records((SINGLE_ROWS | DATA)[case])
+    model = beside_records((SINGLE_ROWS | DATA | LITERAL)[case])
     with pytest.raises(NotSeparableError, match="`z`|`k`") as error:
         separated(model)
-    assert "public=" in str(error.value)
-
-
-@pytest.mark.parametrize("case", LITERAL)
-def test_a_row_without_a_name_of_its_own_is_refused(case):
-    with pytest.raises(NotSeparableError, match="`z`|`k`"):
-        separated(beside_records(LITERAL[case]))
+    assert case in LITERAL or "public=" in str(error.value)
 
 
 @pytest.mark.parametrize("scale", [1.0, np.ones(3)])
@@ -126,40 +96,18 @@ def test_a_term_that_is_declared_public_belongs_to_the_prior_as_written(case):
     np.testing.assert_allclose(seen, wanted)
 
 
-def test_the_name_of_an_observed_variable_declares_its_data():
-    model = beside_records(DATA["vector data"])
-    assert separated(model, public=["z"])[0].term_names == ("y",)
-
-
 def test_a_name_declares_no_array_that_the_observed_value_is_computed_from():
     def term(b):
         pm.Normal("z", b, 1, observed=pm.Data("k", [5.0]) - pm.Data("w", Y).mean())
 
-    with pytest.raises(NotSeparableError):
-        separated(beside_records(term), public=["z"])
-    with pytest.raises(NotSeparableError):
-        separated(beside_records(term), public=["z", "k"])
+    for public in (["z"], ["z", "k"]):
+        with pytest.raises(NotSeparableError):
+            separated(beside_records(term), public=public)
 
 
-def test_public_rows_beside_private_covariates_go_by_records():
-    model = zoo.line(X, Y, x="x")
-    records, columns = separated(model, public=["y"])
-    assert set(columns) == {"x", "y"}
-    assert records.term_names == ("y",)
-
-
-def test_a_model_of_public_observations_alone_has_nothing_private():
-    with pytest.raises(NotSeparableError, match="no observed data that are private"):
-        separated(beside_records(SINGLE_ROWS["vector"]), public=["z", "y"])
-
-
-@pytest.mark.parametrize("method", ["dp_advi", "dp_sgld"])
-def test_every_method_refuses_the_row_and_reports_a_public_one(method):
+def test_a_fit_reports_a_public_row():
     model = beside_records(SINGLE_ROWS["vector"])
-    with pytest.raises(NotSeparableError, match="`z`"):
-        pymc_dp.fit(model=model, method=method, **BUDGET)
-    options = {"num_records": N} if method == "dp_sgld" else {}
-    idata = pymc_dp.fit(model=model, method=method, public=["z"], **BUDGET, **options)
+    idata = pymc_dp.fit(model=model, public=["z"], **BUDGET)
     attrs = idata["privacy"].attrs
     assert json.loads(attrs["declared_public"]) == ["z"]
     assert any(
@@ -179,11 +127,8 @@ def test_a_public_row_moves_the_posterior_and_a_prediction_leaves_it_out():
 BROADCAST = {
     "scalar": lambda b: b * pm.Data("k", 3.3),
     "vector": lambda b: b * pm.Data("k", [3.3]),
-    "static": lambda b: b * pm.Data("k", [3.3], shape=(1,)),
     "entry": lambda b: b * pm.Data("k", [3.3])[0],
-    "first": lambda b: b * pm.Data("k", [3.3], shape=(1,))[0],
     "squeezed": lambda b: b * pm.Data("k", [3.3], shape=(1,)).squeeze(),
-    "expanded": lambda b: b * pt.expand_dims(pm.Data("k", 3.3), 0),
     "index": lambda b: pt.stack([b, 2 * b])[pm.Data("k", np.array(1))],
     "shared": lambda b: b * pytensor.shared(3.3, name="k"),
     "constant of two": lambda b: pt.dot(pt.as_tensor(np.array([3.3, 4.7])), pt.stack([b, -b])),
@@ -200,51 +145,34 @@ def test_what_every_record_shares_is_declared_or_refused(case):
         assert set(separated(model, public=["k"])[1]) == {"y"}
 
 
-@pytest.mark.parametrize("row", [np.array([[3.3, 4.7]]), np.array([[3.3, 4.7, 1.0]])])
 @pytest.mark.parametrize("named", [True, False])
-def test_a_row_that_is_broadcast_is_declared_or_refused(row, named):
+def test_a_row_that_is_broadcast_is_declared_or_refused(named):
+    row = np.array([[3.3, 4.7]])
     with pm.Model() as model:
         k = pm.Data("k", row, shape=row.shape) if named else row
-        pm.Normal("y", pm.Normal("b") * k, 1, observed=X[:, : row.size])
+        pm.Normal("y", pm.Normal("b") * k, 1, observed=X[:, :2])
     with pytest.raises(NotSeparableError, match="`y` reads"):
         separated(model)
     if named:
         assert set(separated(model, public=["k"])[1]) == {"y"}
 
 
-@pytest.mark.parametrize("value", [3.3, np.array([3.3])])
-def test_data_in_a_prior_are_declared_whatever_their_size(value):
+def test_data_in_a_prior_are_declared_whatever_their_size():
     with pm.Model() as model:
-        b = pm.Normal("b", pm.Data("k", value))
-        pm.Normal("y", b.sum(), 1, observed=Y)
+        pm.Normal("y", pm.Normal("b", pm.Data("k", 3.3)), 1, observed=Y)
     with pytest.raises(NotSeparableError, match="`b` reads the data `k`"):
         separated(model)
     separated(model, public=["k"])
 
 
-def few(rows, kind):
-    with pm.Model() as model:
-        b = pm.Normal("b", shape=3)
-        if kind == "no design":
-            pm.Normal("y", b[0], 1, observed=Y[:rows])
-        elif kind == "constants":
-            pm.Normal("y", X[:rows] @ b, 1, observed=Y[:rows])
-        elif kind == "vector":
-            pm.Normal("y", b[0] * X[:rows, 0], 1, observed=Y[:rows])
-        else:
-            pm.Normal("y", pm.Data("x", X[:rows]) @ b, 1, observed=pm.Data("k", Y[:rows]))
-    return model
-
-
-@pytest.mark.parametrize("kind", ["no design", "constants", "vector", "data"])
 @pytest.mark.parametrize(("rows", "words"), [(1, "single row"), (0, "no records")])
-def test_data_of_one_record_or_none_end_in_a_sentence(kind, rows, words):
+def test_data_of_one_record_or_none_end_in_a_sentence(rows, words):
     with pytest.raises(NotSeparableError, match=words):
-        separated(few(rows, kind))
+        separated(zoo.line(X[:rows], Y[:rows], x="x"))
 
 
 def test_data_of_one_record_may_replace_those_of_a_model():
-    data = {"x": X[:1], "k": Y[:1]}
-    assert separated(few(N, "data"), data=data)[1]["k"].rows == 1
+    model = zoo.line(X, Y, x="x")
+    assert separated(model, data={"x": X[:1], "y": Y[:1]})[1]["y"].rows == 1
     with pytest.raises(NotSeparableError, match="no records"):
-        separated(few(N, "data"), data={"x": X[:0], "k": Y[:0]})
+        separated(model, data={"x": X[:0], "y": Y[:0]})

@@ -12,7 +12,6 @@ from pytensor.tensor.elemwise import Elemwise
 import pymc_dp
 from pymc_dp.model import released as released_module
 from pymc_dp.model import separate
-from pymc_dp.model.harden import harden
 from tests import zoo
 from tests.zoo import COUNT, GROUP, REAL, D, N, X
 
@@ -54,7 +53,6 @@ def released(deterministic, *, dims=None, public=()):
 
 CLEAN = {
     "a formula": lambda x, sd, table, b, alpha, y: pm.math.exp(-b / 2) + alpha.sum() ** 2,
-    "an entry": lambda x, sd, table, b, alpha, y: alpha[0],
     "a contrast": lambda x, sd, table, b, alpha, y: alpha[1] - alpha[0],
     "a softmax": lambda x, sd, table, b, alpha, y: pm.math.softmax(alpha),
     "a column": lambda x, sd, table, b, alpha, y: alpha[:, None] * alpha[None, :],
@@ -62,10 +60,7 @@ CLEAN = {
     "backwards": lambda x, sd, table, b, alpha, y: alpha[::-1] + b,
     "as long as a latent": lambda x, sd, table, b, alpha, y: pt.zeros_like(alpha) + b,
     "a matrix of a latent's length": lambda x, sd, table, b, alpha, y: pt.eye(2) * alpha,
-    "a pair": lambda x, sd, table, b, alpha, y: pt.stack([b, -b, pt.exp(b)]),
     "an entry set to another": lambda x, sd, table, b, alpha, y: pt.set_subtensor(alpha[0], b),
-    "sums of squares": lambda x, sd, table, b, alpha, y: alpha[0] ** 2 + alpha[1] ** 2 + b**2,
-    "latents in order": lambda x, sd, table, b, alpha, y: alpha[np.arange(2)] * b,
     "latents backwards": lambda x, sd, table, b, alpha, y: alpha[np.arange(2)[::-1]],
     "a checked formula": lambda x, sd, table, b, alpha, y: Assert("positive")(pt.exp(b), b < 2),
     "a correlation": lambda x, sd, table, b, alpha, y: pt.linalg.inv(
@@ -74,52 +69,35 @@ CLEAN = {
 }
 PRIVATE = {
     "a scalar constant": lambda x, sd, table, b, alpha, y: b * 3.25,
-    "a whole number": lambda x, sd, table, b, alpha, y: b * 97,
-    "a constant in a sum": lambda x, sd, table, b, alpha, y: alpha.sum() - 0.1,
     "scalar data": lambda x, sd, table, b, alpha, y: b * sd,
     "a table": lambda x, sd, table, b, alpha, y: alpha * table,
     "a constant array": lambda x, sd, table, b, alpha, y: alpha * np.array([1.5, 7.0]),
-    "whole numbers in an array": lambda x, sd, table, b, alpha, y: b * np.array([5, 97]),
     "one whole number, repeated": lambda x, sd, table, b, alpha, y: b * np.full(3, 97),
     "a prediction": lambda x, sd, table, b, alpha, y: b * x,
     "a statistic of the data": lambda x, sd, table, b, alpha, y: b * x.mean(),
     "the outcome": lambda x, sd, table, b, alpha, y: b * y,
     "the number of records": lambda x, sd, table, b, alpha, y: b * x.shape[0],
-    "as many as records": lambda x, sd, table, b, alpha, y: b + pt.zeros(N),
     "in the shape of the data": lambda x, sd, table, b, alpha, y: b + pt.zeros_like(x),
     "a size": lambda x, sd, table, b, alpha, y: pt.ones(97) * b,
-    "groups": lambda x, sd, table, b, alpha, y: alpha[GROUP],
     "groups that are all one": lambda x, sd, table, b, alpha, y: alpha[np.zeros(N, int)],
     "a position": lambda x, sd, table, b, alpha, y: pt.outer(alpha, alpha).ravel()[3],
     "a position in a list": lambda x, sd, table, b, alpha, y: alpha[[1, 1]],
-    "a position in a list of one": lambda x, sd, table, b, alpha, y: alpha[[7]],
     "the end of a slice": lambda x, sd, table, b, alpha, y: alpha[:17],
-    "the step of a slice": lambda x, sd, table, b, alpha, y: alpha[::17],
-    "groups of all patients": lambda x, sd, table, b, alpha, y: alpha[[0, 1, 1]],
     "a position that is written to": lambda x, sd, table, b, alpha, y: pt.set_subtensor(
         pt.zeros(2)[[1, 1]], b
     ),
-    "a repeat": lambda x, sd, table, b, alpha, y: pt.repeat(alpha, N),
     "repeats": lambda x, sd, table, b, alpha, y: pt.repeat(alpha, np.array([3, 10])),
     "a tile": lambda x, sd, table, b, alpha, y: pt.tile(alpha, N),
-    "a range": lambda x, sd, table, b, alpha, y: pt.arange(N) * b,
     "an identity": lambda x, sd, table, b, alpha, y: pt.eye(N) * b,
     "a diagonal": lambda x, sd, table, b, alpha, y: pt.diag(alpha, k=17),
     "a part of a split": lambda x, sd, table, b, alpha, y: pt.split(alpha, [1, 1, 0, 0])[0],
     "a reshape": lambda x, sd, table, b, alpha, y: pt.alloc(b, 2 * N).reshape((N, 2)),
     "axes": lambda x, sd, table, b, alpha, y: b.dimshuffle(*"xxxxx"),
     "a stack of copies": lambda x, sd, table, b, alpha, y: pt.stack([b, b]),
-    "a stack of equals": lambda x, sd, table, b, alpha, y: pt.stack([2 * b, 2 * b]),
     "a join of copies": lambda x, sd, table, b, alpha, y: pt.concatenate([alpha, alpha]),
-    "groups of a few, one by one": lambda x, sd, table, b, alpha, y: pt.stack(
-        [alpha[k] for k in (1, 0, 0, 1)]
-    ),
     "a sum over groups": lambda x, sd, table, b, alpha, y: sum(alpha[k] for k in GROUP),
-    "a mean over groups": lambda x, sd, table, b, alpha, y: pt.mean([alpha[k] for k in GROUP]),
-    "a long sum": lambda x, sd, table, b, alpha, y: pt.add(*[b] * 5),
     "a count": lambda x, sd, table, b, alpha, y: b + 1 + 1 + 1 + 1,
     "powers of powers": lambda x, sd, table, b, alpha, y: ((b**2) ** 2) ** 2,
-    "nested functions": lambda x, sd, table, b, alpha, y: pt.exp(pt.exp(pt.exp(b))),
     "a long formula": lambda x, sd, table, b, alpha, y: polynomial(b),
     "uninitialised memory": lambda x, sd, table, b, alpha, y: pt.empty(2) * alpha,
     "a branch": lambda x, sd, table, b, alpha, y: pytensor.ifelse(b > 0, b, b * 97),
@@ -142,13 +120,11 @@ def test_a_number_leaves_when_it_is_declared_public(what, name):
 
 
 def test_declaring_one_number_public_frees_no_other():
-    assert released(PRIVATE["scalar data"], public=["table"]).withheld == ("it",)
     both = released(lambda x, sd, table, b, alpha, y: alpha * table * sd, public=["table"])
     assert both.withheld == ("it",)
 
 
-@pytest.mark.parametrize("method", ["dp_advi", "vips"])
-def test_no_name_is_lost_where_deterministics_are_the_same(method):
+def test_no_name_is_lost_where_deterministics_are_the_same():
     def model():
         rate = pm.Gamma("rate", 2, 1)
         twice = 2 * rate
@@ -157,9 +133,8 @@ def test_no_name_is_lost_where_deterministics_are_the_same(method):
         pm.Deterministic("second", twice)
         pm.Poisson("y", rate, observed=COUNT)
 
-    built = zoo.build(model)
     options = {"epsilon": 4.0, "delta": 1e-5, "progressbar": False, "backend": "python"}
-    posterior = pymc_dp.fit(model=built, method=method, **options)["posterior"]
+    posterior = pymc_dp.fit(model=zoo.build(model), **options)["posterior"]
     assert list(posterior) == ["rate", "first", "of first", "second"]
     for name in ("first", "of first", "second"):
         np.testing.assert_array_equal(posterior[name], 2 * posterior["rate"])
@@ -176,12 +151,9 @@ def test_data_keep_their_name_beside_deterministics_that_are_the_same():
     records, _ = separate(zoo.build(deterministics_that_are_data))
     assert set(records.batch.inputs) == {"x", "y"}
     assert list(records.outputs.graphs) == ["b"]
-
-
-@pytest.mark.parametrize("name", ["d", "e"])
-def test_a_deterministic_that_is_data_cannot_be_declared_public(name):
-    with pytest.raises(ValueError, match=f"`{name}`, which reads the data `x`"):
-        separate(zoo.build(deterministics_that_are_data), public=[name])
+    for name in ("d", "e"):
+        with pytest.raises(ValueError, match=f"`{name}`, which reads the data `x`"):
+            separate(zoo.build(deterministics_that_are_data), public=[name])
 
 
 def test_a_deterministic_of_a_withheld_one_stays_too():
@@ -191,13 +163,6 @@ def test_a_deterministic_of_a_withheld_one_stays_too():
         pm.Deterministic("derived", pm.math.exp(hidden))
 
     assert set(separate(zoo.build(model))[0].outputs.withheld) == {"hidden", "derived"}
-
-
-def test_coords_leave_with_what_is_released_and_no_others():
-    outputs = released(PRIVATE["a prediction"], dims="patient")
-    assert set(outputs.coords) == {"clinic"}
-    assert outputs.coords["clinic"].tolist() == CLINICS
-    assert outputs.dims == {"b": (), "alpha": ("clinic",)}
 
 
 def test_axes_may_have_no_name():
@@ -220,6 +185,7 @@ def test_axes_may_have_no_name():
 def test_a_deterministic_that_holds_a_number_stays_and_says_whether_a_declaration_frees_it(what):
     outputs = released(PRIVATE[what])
     assert set(outputs.graphs) == {"b", "alpha"}
+    assert set(outputs.coords) == {"clinic"}  # with what is released and no others
     assert outputs.withheld == ("it",)
     try:
         freed = released(PRIVATE[what], public=["it"]).withheld == ()
@@ -228,18 +194,8 @@ def test_a_deterministic_that_holds_a_number_stays_and_says_whether_a_declaratio
     assert [*outputs.declarable] == (["it"] if freed else [])
 
 
-def test_no_record_coords_leave_with_a_deterministic_in_the_shape_of_the_data():
-    for what in ("as many as records", "in the shape of the data"):
-        assert "patient" not in released(PRIVATE[what], dims="patient").coords
-
-
-def test_a_librarys_own_row_numbers_do_not_withhold_a_correlation_matrix():
-    outputs = separate(zoo.build(zoo.mv_normal))[0].outputs
-    assert {"chol", "chol_corr", "chol_stds"} <= set(outputs.graphs)
-
-
-@pytest.mark.parametrize("size", [3, 5])
-def test_larger_correlation_matrices_leave_too(size):
+@pytest.mark.parametrize("size", [2, 5])
+def test_a_librarys_own_row_numbers_do_not_withhold_a_correlation_matrix(size):
     def model():
         sd = pm.Exponential.dist(1.0, shape=size)
         chol, _, _ = pm.LKJCholeskyCov("chol", n=size, eta=2, sd_dist=sd)
@@ -248,28 +204,6 @@ def test_larger_correlation_matrices_leave_too(size):
     outputs = separate(zoo.build(model))[0].outputs
     assert outputs.withheld == ()
     assert {"chol", "chol_corr", "chol_stds"} <= set(outputs.graphs)
-
-
-def test_a_deterministic_of_a_bounded_latent_leaves():
-    def model():
-        rate = pm.Uniform("rate", 3.5, 7.25)
-        pm.Deterministic("log_rate", pt.log(rate))
-        pm.Normal("y", rate, 1.0, observed=REAL)
-
-    assert separate(zoo.build(model))[0].outputs.withheld == ()
-
-
-def test_one_group_is_one_leaf_wherever_it_is_used():
-    codes = np.arange(N)[::-1].copy() % 2
-
-    def model():
-        mu = pm.Normal("mu", shape=2)
-        pm.Normal("y", mu[codes], 1.0, observed=REAL)
-        pm.Deterministic("fitted", mu[codes])
-
-    hardened = harden(zoo.build(model))
-    assert [leaf.name for leaf in hardened.leaves.values()].count("array_1") == 0
-    assert separate(zoo.build(model))[0].outputs.withheld == ("fitted",)
 
 
 @pytest.mark.parametrize(
@@ -286,12 +220,6 @@ def test_planted_faults_release_a_number(fault, what, monkeypatch):
     assert released(PRIVATE[what]).withheld == ("it",)
     monkeypatch.setattr(released_module, fault, lambda *_: fault != "_repeats")
     assert released(PRIVATE[what]).withheld == ()
-
-
-def test_predictions_of_a_hierarchy_stay():
-    outputs = separate(zoo.build(zoo.hierarchical))[0].outputs
-    assert outputs.withheld == ("mean",)
-    assert set(outputs.coords) == {"clinic"}
 
 
 def test_a_withheld_deterministic_says_whether_a_number_or_a_dimension_is_why():
@@ -315,13 +243,3 @@ def test_trusted_numbers_in_priors_are_all_listed():
     assert trusted["prior of a"] == "2 numbers, and 3 in its density"
     assert int(trusted["prior of b"].split()[0]) >= 4
     assert "initial value of b" in map(str, records.trusted)
-
-
-def test_a_deterministic_that_reads_records_cannot_be_declared_public():
-    with pm.Model() as model:
-        x = pm.Data("x", np.linspace(-1, 1, 20))
-        b = pm.Normal("b")
-        pm.Deterministic("prediction", b * x)
-        pm.Normal("y", b * x, 1.0, observed=np.ones(20))
-    with pytest.raises(ValueError, match="`prediction`, which reads the data `x`"):
-        separate(model, public=["prediction"])

@@ -10,23 +10,17 @@ from pymc_dp.model import harden
 FIT = {
     "a fill": np.full((3, 4), 2.5),
     "an identity": 0.1 * np.eye(4),
-    "an identity of one column": np.eye(5, 1),
     "a sequence": np.arange(0.3, 1.0, 0.1),
     "a sequence between two ends": np.linspace(0.1, 0.7, 7),
-    "a sequence of single precision": np.linspace(0, 1, 8, dtype="float32"),
     "frequencies of a basis": np.pi * np.arange(1, 21)[:, None],
     "a sequence backwards": np.arange(9, -1, -1),
-    "a negative identity": -0.1 * np.eye(4),
     "rows of a triangle": np.tril_indices(5)[0],
     "columns of a triangle": np.tril_indices(5)[1],
-    "the rows of a small triangle": np.tril_indices(2)[0],
 }
 OTHER = {
     "a diagonal": np.diag([1.0, 2.0, 2.0]),
-    "nearly a sequence": np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.5]),
     "nearly a triangle": np.r_[np.tril_indices(5)[0][:-1], 3],
     "a triangle less one": np.tril_indices(5)[0][:-1],
-    "a triangle in other order": np.sort(np.tril_indices(4)[1]),
     "two numbers": np.array([0.3, 4.1]),
     "a hole in a fill": np.array([[1.0, 1.0], [1.0, np.nan]]),
     "a bit in a fill": np.array([1.0, 1.0, 1.0, np.nextafter(1.0, 2.0), 1.0]),
@@ -34,7 +28,6 @@ OTHER = {
     "a bit in the frequencies of a basis": np.nextafter(np.pi * np.arange(1, 21), np.r_[99, :19]),
     "a bit in an identity": np.eye(3) + np.diag([0.0, 0.0, 1e-15]),
     "signs of zeros": np.array([0.0, -0.0, 0.0, 0.0, -0.0, 0.0]),
-    "signs of two zeros": np.array([0.0, -0.0]),
     "signs of zeros off a diagonal": np.array([[1.0, 0.0, -0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
     "signs of zeros in a triangle": np.tril_indices(5)[1] * np.where(np.arange(15) % 2, 1.0, -1.0),
     "payloads of what is no number": np.array([0x7FF8 << 48, 0x7FF8 << 48 | 1])
@@ -53,19 +46,9 @@ def test_what_holds_other_numbers_is_not(values):
     assert not harden.is_structural(values)
 
 
-def most_memory(values):
-    """Return the share of the array's own memory that the question takes."""
-    tracemalloc.start()
-    try:
-        assert not harden.is_structural(values)
-        return tracemalloc.get_traced_memory()[1] / values.nbytes
-    finally:
-        tracemalloc.stop()
-
-
-def test_large_arrays_are_not_copied(monkeypatch):
+def test_large_arrays_are_not_copied():
     values = np.random.default_rng(0).normal(size=(50_000, 20))
-    assert most_memory(values) < 0.01
-    # the planted fault: all entries are looked at
-    monkeypatch.setattr(harden, "_begins_evenly", lambda flat: True)
-    assert most_memory(values) > 0.9
+    tracemalloc.start()
+    assert not harden.is_structural(values)
+    assert tracemalloc.get_traced_memory()[1] < 0.01 * values.nbytes
+    tracemalloc.stop()

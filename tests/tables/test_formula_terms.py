@@ -73,11 +73,10 @@ def test_priors_that_bambi_scaled_are_refused_and_so_are_centred_predictors():
         pymc_dp.plan(bmb.Model("score ~ age", PERSONS), **BUDGET)
 
 
-def test_one_prior_that_the_author_left_out_is_named():
-    some = {"Intercept": NORMAL, "age": NORMAL}
-    with pytest.raises(ValueError, match=r"scales the priors of `sigma`, which"):
-        checked(made("score ~ age", priors=some, auto_scale=True))
-    checked(made("score ~ age", auto_scale=True))  # where all are written, none is scaled
+def test_where_all_priors_are_written_none_is_scaled():
+    checked(made("score ~ age", auto_scale=True))
+    checked(made("score ~ 0 + age", center_predictors=True))  # without an intercept none is centred
+    assert pymc_dp.plan(made("score ~ scale(age) + text"), epsilon=np.inf).epsilon == np.inf
 
 
 @pytest.mark.parametrize("keyword", ["auto_scale", "center_predictors"])
@@ -87,10 +86,6 @@ def test_a_keyword_that_is_changed_after_the_model_was_built_changes_nothing(key
     setattr(model, keyword, False)
     with pytest.raises(ValueError, match=f"{keyword}=False"):
         checked(model)
-
-
-def test_predictors_without_an_intercept_are_not_centred():
-    checked(made("score ~ 0 + age", center_predictors=True))
 
 
 def test_the_model_of_pymc_is_not_taken_for_that_of_bambi():
@@ -105,23 +100,17 @@ def test_the_model_of_pymc_is_not_taken_for_that_of_bambi():
 
 OF_ALL = [
     ("score ~ bs(income, df=6)", "knots=, lower_bound= and upper_bound="),
-    ("score ~ bs(income, 6)", "knots=, lower_bound= and upper_bound="),
     ("score ~ bs(income, knots=KNOTS)", "knots=, lower_bound= and upper_bound="),
-    ("score ~ bs(income, knots=age, lower_bound=0, upper_bound=99)", "knots="),
     ("score ~ 0 + hsgp(age, m=5, L=100)", "public grid"),
-    ("score ~ 0 + hsgp(age, m=5, c=2)", "public grid"),
-    ("score ~ scale(age) + income", "public numbers"),
     ("score ~ standardize(age):income", "public numbers"),
     ("score ~ (center(age)|arm)", "public numbers"),
     ("score ~ scale(AGES)", "public numbers"),
     ("score ~ income + offset(scale(age))", "public numbers"),
     ("scale(score) ~ age", "public numbers"),
     ("score ~ poly(age, 2)", "raw=True"),
-    ("score ~ poly(age, 2, raw=0)", "raw=True"),
     ("score ~ binary(arm)", "success="),
     ("score ~ I(age - np.mean(age))", "from one record each"),
     ("score ~ offset(I(age - np.nanmean(age)))", "from one record each"),
-    ("score ~ np.cumsum(age)", "from one record each"),
     ("score ~ np.clip(age, np.min(age), 65)", "from one record each"),
     ("score ~ centre(age)", "from one record each"),
 ]
@@ -133,10 +122,9 @@ def test_a_term_that_reads_all_records_is_refused_with_a_public_spelling(formula
         checked(made(formula))
 
 
-@pytest.mark.parametrize("formula", ["score ~ bs(age, df=4)", "score ~ scale(age)"])
-def test_an_alias_hides_nothing(formula):
-    model = made(formula)
-    model.set_alias({formula.removeprefix("score ~ "): "z"})
+def test_an_alias_hides_nothing():
+    model = made("score ~ scale(age)")
+    model.set_alias({"scale(age)": "z"})
     with pytest.raises(pymc_dp.NotSeparableError, match="In the term"):
         pymc_dp.plan(model, **BUDGET)
 
@@ -150,7 +138,6 @@ def test_a_function_is_known_by_itself_and_not_by_its_name():
 @pytest.mark.parametrize(
     "formula",
     [
-        "score ~ bs(income, knots=KNOTS, lower_bound=0, upper_bound=1000)",
         "score ~ bs(income, knots=np.sort(KNOTS), lower_bound=0, upper_bound=1000)",
         "score ~ poly(age, 2, raw=True)",
         "score ~ np.log1p(income) + np.clip(age, 18, 65):arm + offset(np.exp(score))",
@@ -163,7 +150,7 @@ def test_a_term_of_public_numbers_is_not(formula):
     assert checked(made(formula)) == []
 
 
-@pytest.mark.parametrize("name", ["slope (per year)", "Income (kEUR)", "mean(x)", "bs(x, df=6)"])
+@pytest.mark.parametrize("name", ["slope (per year)", "bs(x, df=6)"])
 def test_a_latent_of_pymc_may_have_any_name(name):
     with pm.Model(coords={"term": ["Intercept", "scale(x)"]}) as model:
         b = pm.Normal(name, dims="term")
@@ -175,17 +162,12 @@ def test_a_latent_of_pymc_may_have_any_name(name):
 
 OF_RECORDS = [
     ("score ~ text", "gaussian"),
-    ("score ~ unordered", "gaussian"),
-    ("score ~ age:text", "gaussian"),
     ("score ~ C(zip)", "gaussian"),
     ("score ~ T(text, ref='a')", "gaussian"),
     ("score ~ np.where(age > 60, 'old', 'young')", "gaussian"),
     ("score ~ (1|text)", "gaussian"),
-    ("score ~ (1|zip)", "gaussian"),
-    ("score ~ (1|flag)", "gaussian"),
     ("score ~ (text|arm)", "gaussian"),
     ("score ~ (1|arm:zip)", "gaussian"),
-    ("text ~ age", "categorical"),
     ("text ~ age", "bernoulli"),
 ]
 
@@ -205,7 +187,6 @@ def listed(x, categories):
     [
         ("score ~ text", "gaussian", {"text": listed(PERSONS["text"], [*LEVELS, "d"])}),
         ("score ~ (1|zip)", "gaussian", {"zip": listed(PERSONS["zip"], ZIPS)}),
-        ("score ~ (1|flag)", "gaussian", {"flag": listed(PERSONS["flag"], [True, False])}),
         ("text ~ age", "categorical", {"text": listed(PERSONS["text"], LEVELS[::-1])}),
         ("text['a'] ~ age", "bernoulli", {}),
         ("score ~ C(text, levels=LEVELS)", "gaussian", {}),
@@ -225,28 +206,16 @@ def test_the_levels_of_a_unit_are_not_released():
 @pytest.mark.parametrize(
     ("formula", "family"),
     [
-        ("score ~ occurring", "gaussian"),
         ("score ~ (1|occurring)", "gaussian"),
         ("occurring ~ age", "categorical"),
     ],
 )
 def test_ordered_categories_that_may_be_those_that_occur_are_named(formula, family):
     model = made(formula, family)
-    [text] = checked(model)
-    assert "public=['occurring']" in text
-    assert checked(model, public=["occurring"]) == []
-
-
-def test_a_fit_warns_of_such_categories_unless_they_are_declared_public():
-    model = made("score ~ (1|occurring)")
     with pytest.warns(pymc_dp.PrivacyWarning, match="categories of `occurring`"):
         driver.set_up(model, "dp_advi", None, **BUDGET)
     driver.set_up(model, "dp_advi", None, public=["occurring"], **BUDGET)
     assert "categories of `occurring`" in str(pymc_dp.explain(model))
-
-
-def test_without_noise_nothing_is_protected():
-    assert pymc_dp.plan(made("score ~ scale(age) + text"), epsilon=np.inf).epsilon == np.inf
 
 
 @pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")

@@ -15,7 +15,6 @@ from pymc_dp.model import value_checks
 RNG = np.random.default_rng(0)
 ROWS = 300
 COSTS = np.where(np.arange(ROWS) % 4 == 0, 0.0, RNG.gamma(2.0, 1.0, ROWS))
-SHARES = np.where(np.arange(ROWS) == 7, 1.0, RNG.beta(2.0, 3.0, ROWS))
 FROM_ONE = RNG.integers(1, 4, ROWS)
 TIMES = RNG.weibull(1.5, ROWS)
 COUNTS = RNG.poisson(1.0, ROWS)
@@ -26,22 +25,8 @@ def gamma(y):
     return pm.Gamma("y", mu=pm.math.exp(pm.Normal("a")), sigma=1, observed=y)
 
 
-def lognormal(y):
-    return pm.LogNormal("y", pm.Normal("a"), 1, observed=y)
-
-
-def beta(y):
-    return pm.Beta("y", mu=pm.math.sigmoid(pm.Normal("a")), nu=5, observed=y)
-
-
 def categorical(y):
     return pm.Categorical("y", pm.Dirichlet("p", np.ones(3)), observed=y)
-
-
-def ordinal(y):
-    ordered = pm.distributions.transforms.ordered
-    cuts = pm.Normal("cuts", [-1, 1], 2, shape=2, transform=ordered, initval=[-1, 1])
-    return pm.OrderedLogistic("y", eta=0, cutpoints=cuts, observed=y)
 
 
 def yes_no(y):
@@ -71,12 +56,9 @@ def log_of_zero(y):
 
 IMPOSSIBLE = [
     (gamma, COSTS),
-    (lognormal, COSTS),
     (mixture, COSTS),
     (log_of_zero, COSTS),
-    (beta, SHARES),
     (categorical, FROM_ONE),
-    (ordinal, FROM_ONE),
     (yes_no, np.minimum(FROM_ONE, 2)),
     (binomial, FROM_ONE),
     (censored, TIMES + 0.5),
@@ -84,13 +66,11 @@ IMPOSSIBLE = [
 ]
 POSSIBLE = [
     (gamma, COSTS + 0.1),
-    (beta, np.clip(SHARES, 0.01, 0.99)),
     (categorical, FROM_ONE - 1),
     (yes_no, FROM_ONE > 1),
     (censored, np.minimum(TIMES, 1.0)),
     (truncated, COUNTS + 1),
 ]
-NAMES = [likelihood.__name__ for likelihood, _ in IMPOSSIBLE]
 
 
 def model_of(likelihood, y):
@@ -103,7 +83,7 @@ def checked(model, **settings):
     return set_up(model, "dp_advi", None, epsilon=1, delta=1e-5, **settings)
 
 
-@pytest.mark.parametrize(("likelihood", "y"), IMPOSSIBLE, ids=NAMES)
+@pytest.mark.parametrize(("likelihood", "y"), IMPOSSIBLE, ids=[x.__name__ for x, _ in IMPOSSIBLE])
 def test_outcomes_that_cannot_occur_are_named(likelihood, y):
     with pytest.warns(PosteriorWarning, match=IMPOSSIBLE_TEXT):
         checked(model_of(likelihood, y))
@@ -115,39 +95,19 @@ def test_of_outcomes_that_can_occur_nothing_is_said(likelihood, y, recwarn):
     assert not recwarn.list
 
 
-def test_they_are_named_without_privacy_too():
-    with pytest.warns(PosteriorWarning, match=IMPOSSIBLE_TEXT):
-        set_up(model_of(gamma, COSTS), "dp_advi", None, epsilon=np.inf)
-
-
-def test_data_in_place_of_a_template_are_looked_at():
-    template = model_of(gamma, np.ones(2))
-    checked(template, data={"y": COSTS + 0.1})
-    with pytest.warns(PosteriorWarning, match=IMPOSSIBLE_TEXT):
-        checked(template, data={"y": COSTS})
-
-
-def test_the_first_impossible_record_may_come_late(monkeypatch):
+def test_the_first_impossible_record_may_come_late_and_from_data(monkeypatch):
     monkeypatch.setattr(value_checks, "ROWS", 50)
     y = np.ones(ROWS)
+    checked(model_of(gamma, np.ones(2)), data={"y": y})
     y[-1] = 0.0
     with pytest.warns(PosteriorWarning, match=IMPOSSIBLE_TEXT):
-        checked(model_of(gamma, y))
+        checked(model_of(gamma, np.ones(2)), data={"y": y})
 
 
 def test_of_what_is_impossible_at_the_start_alone_nothing_is_said(recwarn):
     with pm.Model() as model:
         top = pm.HalfNormal("top", 5.0, initval=0.5)
         pm.Uniform("y", 0.0, top, observed=np.linspace(0.01, 0.9, ROWS))
-    checked(model)
-    assert not recwarn.list
-
-
-def test_a_missing_outcome_is_not_impossible(recwarn):
-    y = COSTS + 0.1
-    y[3] = np.nan
-    with pytest.warns(match="missing values"):
-        model = model_of(gamma, y)
     checked(model)
     assert not recwarn.list
 
@@ -160,12 +120,11 @@ def test_latents_of_records_do_not_hide_an_impossible_outcome():
         checked(model)
 
 
-@pytest.mark.parametrize("method", ["vips", "dp_advi"])
-def test_of_shares_that_belong_to_records_nothing_is_said(method, recwarn):
+def test_of_shares_that_belong_to_records_nothing_is_said(recwarn):
     words = RNG.multinomial(20, np.full(10, 0.1), ROWS)
     with pm.Model() as model:
         topic = pm.Dirichlet("topic", np.ones(10), shape=(4, 10))
         share = pm.Dirichlet("share", np.ones(4), shape=(ROWS, 4))
         pm.Multinomial("y", 20, pm.math.dot(share, topic), observed=words)
-    set_up(model, method, None, epsilon=1, delta=1e-5)
+    checked(model)
     assert not recwarn.list

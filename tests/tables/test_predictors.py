@@ -2,9 +2,7 @@
 
 import warnings
 
-import bambi as bmb
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytest
 
@@ -18,7 +16,6 @@ X, Y = RNG.uniform(-1, 1, N), RNG.normal(size=N)
 PERSON = np.arange(N) // 3
 BUDGET = {"epsilon": 1, "delta": 1e-5}
 FREE = {"epsilon": np.inf}
-FORMULA = {"auto_scale": False, "center_predictors": False}
 
 
 def one(at, value, of=X):
@@ -61,36 +58,19 @@ def said(model, terms=BUDGET, **inputs):
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
 @pytest.mark.parametrize("terms", [BUDGET, FREE], ids=["private", "not private"])
 def test_infinite_values_are_warned_of_whatever_epsilon(value, terms):
-    for model, name in ((line(one(3, value)), "x"), (line(X, one(3, value, Y)), "y")):
-        [text] = said(model, terms)
-        assert text.startswith(f"`{name}` has infinite values")
+    [text] = said(line(one(3, value)), terms)
+    assert text.startswith("`x` has infinite values")
+    [text] = said(line(np.zeros(3), np.zeros(3)), terms, data={"x": X, "y": one(3, value, Y)})
+    assert text.startswith("`y` has infinite values")
 
 
-@pytest.mark.parametrize("name", ["x", "y"])
-def test_infinite_values_in_data_are_warned_of(name):
-    data = {"x": X, "y": Y} | {name: one(3, np.inf)}
-    [text] = said(line(np.zeros(3), np.zeros(3)), data=data)
-    assert text.startswith(f"`{name}` has infinite values")
-
-
-def predicted(predictor):
+def test_missing_predictors_are_warned_of():
     with pm.Model() as model:
-        pm.Normal("y", pm.Normal("b") * predictor, 1, observed=Y)
-    return model
-
-
-@pytest.mark.parametrize("of", [np.asarray, pd.Series])
-def test_missing_predictors_are_warned_of(of):
-    [text] = said(predicted(of(one(3, np.nan))))
+        pm.Normal("y", pm.Normal("b") * one(3, np.nan), 1, observed=Y)
+    [text] = said(model)
     assert text.startswith("an unnamed array of shape (60,)")
     assert "has missing values, nan" in text
     assert "Observe a predictor by a variable of its own" in text
-
-
-def test_a_missing_predictor_that_a_condition_replaces_may_be_replaced():
-    incomplete = one(3, np.nan)
-    [text] = said(predicted(pm.math.switch(np.isnan(incomplete), 0.0, incomplete)))
-    assert "Unless the model replaces them" in text
 
 
 @pytest.mark.parametrize("build", [censored, truncated])
@@ -98,14 +78,15 @@ def test_an_infinite_limit_is_a_limit(build):
     assert said(build(one(3, np.inf, np.full(N, 9.0)))) == []
 
 
-@pytest.mark.parametrize(("count", "warned"), [(0, 0), (1, 1), (4, 1), (5, 0), (N, 0)])
+@pytest.mark.parametrize(("count", "warned"), [(0, 0), (4, 1), (5, 0), (N, 0)])
 def test_a_column_that_is_one_for_few_records_is_warned_of(count, warned):
     texts = said(line(dummy(count)))
     assert len(texts) == warned
     assert all("`x` has a column that is 1 for fewer than 5 records" in text for text in texts)
+    assert said(zoo.coin(dummy(count).astype(int))) == []  # a rare outcome is no level
 
 
-def test_what_is_small_is_measured_in_persons():
+def test_few_are_counted_in_persons():
     with line(dummy(6)) as model:
         pm.Data("person", PERSON)
     assert said(model) == []
@@ -113,47 +94,15 @@ def test_what_is_small_is_measured_in_persons():
     assert "fewer than 5 persons" in text
 
 
-def test_a_rare_outcome_is_no_level():
-    model = zoo.coin(dummy(2).astype(int))
-    assert said(model) == []
-
-
-@pytest.mark.parametrize("count", [1, 4])
-def test_without_privacy_nothing_is_said_of_small_groups(count):
-    assert said(line(dummy(count)), FREE) == []
+def test_without_privacy_nothing_is_said_of_small_groups_and_limits_that_follow_from_outcomes():
     with pm.Model() as by_group:
         a = pm.Normal("a", shape=2)
-        pm.Normal("y", a[pm.Data("group", dummy(count).astype(int))], 1, observed=Y)
-    assert said(by_group, FREE) == []
-    assert "`a` is indexed by groups of fewer than 5" in said(by_group)[0]
-
-
-def test_without_privacy_nothing_is_said_of_limits_that_follow_from_outcomes():
+        pm.Normal("y", a[pm.Data("group", dummy(4).astype(int))], 1, observed=Y)
     own = np.where(Y > 0, np.minimum(Y, 9), np.inf)
-    assert said(censored(own), FREE) == []
+    for model in (line(dummy(4)), by_group, censored(own)):
+        assert said(model, FREE) == []
+    assert "`a` is indexed by groups of fewer than 5" in said(by_group)[0]
     assert "has a limit of its own at every censored outcome" in said(censored(own))[0]
-
-
-def formula(levels):
-    frame = pd.DataFrame({"y": Y, "x": X, "region": levels})
-    normal = bmb.Prior("Normal", mu=0, sigma=1)
-    priors = {"Intercept": normal, "common": normal, "sigma": bmb.Prior("HalfNormal", sigma=1)}
-    return bmb.Model("y ~ x + region", frame, priors=priors, **FORMULA)
-
-
-REGIONS = np.array(["north", "south", "west"])[np.arange(N) % 3]
-
-
-def test_a_public_list_of_levels_is_no_reason_to_warn():
-    public = pd.Categorical(REGIONS, ["north", "south", "west", "east"], ordered=True)
-    assert said(formula(public)) == []
-
-
-def test_explain_advises_a_formula_by_what_it_can_do():
-    public = pd.Categorical(REGIONS, ["north", "south", "west", "east"], ordered=True)
-    text = str(pymc_dp.explain(formula(public)))
-    assert "give predict bambi's model and a data frame" in text
-    assert "pm.Data" not in text
 
 
 def factors(outcomes):
@@ -181,9 +130,7 @@ def normal(centre, width, y=Y, x=X):
     ("centre", "width", "statistic"),
     [
         (Y.mean(), 3, "the mean of `y`"),
-        (0, Y.std(), "the standard deviation of `y`"),
         (0, Y.std(ddof=1), "the standard deviation of `y`"),
-        (X.min(), 3, "the smallest value of `x`"),
         (0, X.max(), "the largest value of `x`"),
     ],
 )

@@ -40,7 +40,7 @@ from pymc_dp.methods.method import (
     Compiled,
     Doubt,
     Method,
-    OnRealLine,
+    OnScale,
     Stage,
     Trace,
     chain,
@@ -350,8 +350,8 @@ def whitened_method(
         (first, _), *others = stages_of_rounds(rounds)
     else:
         point = partial(point_at, rounds.records)
-        (scales, handed), *later = stages_of_rounds(rounds, 1 - start.share, point)
-        first, hand_over = start.before(scales, handed)
+        (scales, begin), *later = stages_of_rounds(rounds, 1 - start.share, point)
+        first, hand_over = start.before(scales, begin)
         others = [Stage(scales, hand_over), *later]
     whole = chain(first, *others)
     every = (first, *(stage.method for stage in others))
@@ -366,7 +366,7 @@ def whitened_method(
     )
 
 
-def by_rounds(terms: RoundTerms, find_start: FindStart = lambda: None) -> OnRealLine:
+def by_rounds(terms: RoundTerms, find_start: FindStart) -> OnScale:
     """Release scores and curvatures like `dp_advi`, whatever the scales of the data are.
 
     What a record adds is the method's own, as `RoundTerms.estimating` says.
@@ -375,4 +375,4 @@ def by_rounds(terms: RoundTerms, find_start: FindStart = lambda: None) -> OnReal
     def build(records: Records) -> Method:
         return whitened_method(records, partial(prior_gradient, records), terms, find_start)
 
-    return OnRealLine(build)
+    return OnScale(False, build)

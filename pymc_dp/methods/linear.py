@@ -37,7 +37,7 @@ from pymc_dp.methods.conjugate.exponential import (
     flat_gradient,
     two_derivatives,
 )
-from pymc_dp.methods.method import OnRealLine
+from pymc_dp.methods.method import OnScale
 from pymc_dp.methods.normal import GaussianPrior
 from pymc_dp.methods.options import (
     NOISE_AWARE,
@@ -420,24 +420,19 @@ class RoundOptions(BatchOptions):
     noise_aware: bool = option(True, NOISE_AWARE)
 
     def rounds_from(
-        self, find_start: FindStart = lambda: None, estimating: Estimating = AVERAGED
-    ) -> OnRealLine | None:
-        """Return rounds in whitened coordinates, in the place of the method's own updates.
+        self,
+        find_start: FindStart = lambda: None,
+        estimating: Estimating = AVERAGED,
+        without_noise: bool = False,
+    ) -> OnScale | None:
+        """Return rounds in the place of the method's own updates, unless an option asks for these.
 
-        By default there are some. Every option that only own updates have asks for these. Rounds
-        begin where ``find_start`` says, and ``estimating`` is what a record adds.
+        Rounds begin where ``find_start`` says, and ``estimating`` is what a record adds. Fits
+        ``without_noise`` take own updates by default.
         """
-        if not self.noise_aware or self.rules_out_rounds:
+        noise_fits = self.noise_aware or (without_noise and not self.noisy)
+        if self.rules_out_rounds or not noise_fits:
             return None
-        return self._rounds(find_start, estimating)
-
-    def rounds_without_noise(self, estimating: Estimating) -> OnRealLine | None:
-        """Return rounds of a fit without noise, which has none by default."""
-        if self.noisy or self.rules_out_rounds:
-            return None
-        return self._rounds(lambda: None, estimating)
-
-    def _rounds(self, find_start: FindStart, estimating: Estimating) -> OnRealLine:
         n = default_length(self.noisy) if self.n is None else check_length(self.n)
         terms = RoundTerms.of(self, n)
         return by_rounds(terms._replace(estimating=estimating), find_start)

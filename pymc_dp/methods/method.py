@@ -216,17 +216,11 @@ class Method(NamedTuple):
         return self.rehearsal(rng) if self.rehearsal else (self.init(rng),)
 
 
-class OnRealLine(NamedTuple):
-    """A method that takes latents on the whole real line, where others of its name do not."""
+class OnScale(NamedTuple):
+    """A method that is built from the model with its latents on another scale."""
 
-    build: Callable[[Records], Method]  # records of the model as it was written -> method
-
-
-class OnOwnScale(NamedTuple):
-    """A method that looks first at the model with every latent on its own scale."""
-
-    # records of that model -> method, or one that takes those of the model as it was written
-    build: Callable[[Records], Method | OnRealLine]
+    constrained: bool  # whether every latent has its own scale, in place of the whole real line
+    build: Callable[[Records], "Method | OnScale"]
 
 
 class Stage(NamedTuple):

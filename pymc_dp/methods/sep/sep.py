@@ -25,11 +25,11 @@ from pymc_dp.methods.linear import (
 )
 from pymc_dp.methods.method import (
     BACKPROPAGATION,
-    EXPECTATION_PROPAGATION,
+    NEWTON,
     NOT_PRIVATE_EP,
     SITES_NEWTON,
     Method,
-    OnRealLine,
+    OnScale,
     of_rounds,
 )
 from pymc_dp.methods.mixture import model as mixture_model
@@ -102,9 +102,7 @@ def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
     )
 
 
-def build_regression(
-    records: Records, structure: Structure, settings: Settings
-) -> OnRealLine | None:
+def build_regression(records: Records, structure: Structure, settings: Settings) -> OnScale | None:
     """Build rounds for linear predictors; None where an option asks for the papers' updates."""
     return settings.rounds_from(estimating=SITES)
 
@@ -125,7 +123,7 @@ MODEL_CLASSES = (
         mixture_model.recognise,
         mixture.build,
         mixture_model.roles,
-        mixture.algorithm,
+        lambda records, model: NEWTON,
         forms=("damped",),
         options=("step",),
         near=mixture_model.is_near,
@@ -164,8 +162,8 @@ def dp_sep(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
         build=partial(build_matching, "dp_sep", classes),
         options=Settings,
         fits="regressions, Gaussian mixtures, Bayesian neural networks",
-        by=f"regressions with one predictor: {SITES_NEWTON}; others and most mixtures: as dp_advi; "
-        f"other mixtures: {EXPECTATION_PROPAGATION}; networks: {BACKPROPAGATION}",
+        by=f"regressions with one predictor: {SITES_NEWTON}; others and mixtures: as dp_advi; "
+        f"networks: {BACKPROPAGATION}",
         page="dp_sep",
         constrained=True,
         model_classes=classes,
@@ -189,7 +187,7 @@ def sep(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
 
 def _build_plain(
     classes: tuple[ModelClass, ...], records: Records, options: PlainSettings
-) -> Method | OnRealLine:
+) -> Method | OnScale:
     settings = Settings(**vars(options), clip_norm=math.inf)
     built = build_matching("dp_sep", classes, records, settings)
-    return built if isinstance(built, OnRealLine) else built._replace(algorithms=(NOT_PRIVATE_EP,))
+    return built if isinstance(built, OnScale) else built._replace(algorithms=(NOT_PRIVATE_EP,))

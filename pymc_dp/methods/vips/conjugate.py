@@ -55,7 +55,7 @@ from pymc_dp.methods.method import (
     Draws,
     Kind,
     Method,
-    OnRealLine,
+    OnScale,
     beside,
     quoted,
     uncentred,
@@ -282,7 +282,7 @@ class Fit(NamedTuple):
         }
 
 
-def build(records: Records, structure: Structure, settings: "Settings") -> Method | OnRealLine:
+def build(records: Records, structure: Structure, settings: "Settings") -> Method | OnScale:
     """Build VIPS for a conjugate model: closed-form updates, or rounds.
 
     **Privacy.** Each release of sums is one vector: the statistics of all blocks in the

@@ -24,7 +24,7 @@ from pymc_dp.methods.method import (
     TOPICS,
     VARIATIONAL_BAYES,
     Algorithm,
-    OnRealLine,
+    OnScale,
     of_rounds,
 )
 from pymc_dp.methods.normal import gaussian_prior
@@ -81,14 +81,10 @@ def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
     )
 
 
-def build_regression(
-    records: Records, structure: Structure, settings: Settings
-) -> OnRealLine | None:
+def build_regression(records: Records, structure: Structure, settings: Settings) -> OnScale | None:
     """Build rounds for linear predictors; None where an option asks for the paper's updates."""
-    rounds = settings.rounds_from(estimating=_estimating(structure))
-    if rounds is None and _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON:
-        rounds = settings.rounds_without_noise(POLYA_GAMMA)
-    return rounds
+    yes_no = _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON
+    return settings.rounds_from(estimating=_estimating(structure), without_noise=yes_no)
 
 
 def _estimating(structure: Structure) -> Estimating:

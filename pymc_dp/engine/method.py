@@ -40,7 +40,6 @@ from pymc_dp.methods.method import (
     Compiled,
     Doubt,
     Method,
-    OnScale,
     Stage,
     Trace,
     chain,
@@ -364,15 +363,3 @@ def whitened_method(
             *lost_components(records, prior("python"), whole.describe(staged)),
         ),
     )
-
-
-def by_rounds(terms: RoundTerms, find_start: FindStart) -> OnScale:
-    """Release scores and curvatures like `dp_advi`, whatever the scales of the data are.
-
-    What a record adds is the method's own, as `RoundTerms.estimating` says.
-    """
-
-    def build(records: Records) -> Method:
-        return whitened_method(records, partial(prior_gradient, records), terms, find_start)
-
-    return OnScale(False, build)

@@ -1,7 +1,7 @@
 """dp_advi and dp_fullrank_advi: rounds in whitened coordinates, for any model.
 
-Options of gradient steps put the steps of private ADVI (`pymc_dp.papers`) before them. The
-options of both methods stand first, then what is built from them.
+Options of gradient steps put the steps of private ADVI (`pymc_dp.papers`) before them, and
+``noise_aware=False`` leaves these alone, as in the paper.
 """
 
 import math
@@ -167,11 +167,7 @@ def dp_fullrank_advi(by_steps: BySteps) -> MethodSpec:
 
 
 def build(by_steps: BySteps, records: Records, options: AdviOptions) -> Method | OnScale:
-    """Build rounds for any model.
-
-    By default `whitened_method` makes all releases. Options of gradient steps put steps before it,
-    and ``noise_aware=False`` leaves the steps alone, as in the paper.
-    """
+    """Build rounds, gradient steps, or both."""
     require_integrable(records)
     prior = cache(partial(prior_gradient, records))  # rounds take the same function as steps
     if not options.takes_steps:

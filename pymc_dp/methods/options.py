@@ -1,12 +1,8 @@
 """What a method is built with and for: options, reasons to refuse a model, classes of models.
 
-Every option stands in one place: a field of the method's `Options`, with its type, its default and
-a line of documentation. Checks, error messages, the help of `pymc_dp.fit` and tables of the
-documentation read it there. Defaults of gradient methods follow from public numbers alone.
-
-A `MethodSpec` is what is known of a method before there is a model. Where it has closed-form
-updates, its classes of models are tried in turn (`match`), and the first that recognises the model
-builds the method (`build_matching`).
+Every option is a field of the method's `Options`: checks, errors, the help of `pymc_dp.fit` and the
+documentation read it there. A `MethodSpec` is what is known of a method before there is a model.
+Its classes of models are tried in turn, and the first that recognises the model builds the method.
 """
 
 import dataclasses
@@ -226,10 +222,7 @@ def with_forms(
 def match(
     classes: Sequence[ModelClass], records: Records
 ) -> tuple[ModelClass | None, Any, dict[str, str]]:
-    """Find the first class that a model belongs to, and the structure that it recognises.
-
-    Return also why the model does not belong to those that were tried before, by title.
-    """
+    """Find a model's first class, its structure there, and why the classes before do not fit."""
     reasons: dict[str, str] = {}
     for model_class in classes:
         try:

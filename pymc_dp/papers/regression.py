@@ -18,6 +18,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import batched
 from math import prod
 from typing import Any, NamedTuple
 
@@ -30,8 +31,8 @@ from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import by_record
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.conjugate.blocks import probe_rows
-from pymc_dp.methods.conjugate.exponential import Natural, two_derivatives
+from pymc_dp.methods.conjugate.blocks import gaussian_latents, probe_rows
+from pymc_dp.methods.conjugate.exponential import Natural, flat_gradient, two_derivatives
 from pymc_dp.methods.linear import (
     GAUSSIAN,
     OTHER,
@@ -40,8 +41,10 @@ from pymc_dp.methods.linear import (
     Features,
     Predictor,
     Structure,
-    features,
+    by_entry,
+    expansion_graphs,
     pg_weight,
+    where_zero,
 )
 from pymc_dp.methods.method import (
     ALGORITHM_3,
@@ -207,6 +210,27 @@ def contribution(
     return FactoredContribution(size, 4 * d, norms, weighted_sum, prepare, parts_norm=entries**1.5)
 
 
+def features(
+    records: Records, predictors: tuple[Predictor, ...], backend: str
+) -> Callable[[Batch], list[Features]]:
+    """Compile the features of a batch, one value for each predictor."""
+    gaussian = [records.latents[name] for name in gaussian_latents(records)]
+
+    def design(p: Predictor) -> Tensor:
+        # one entry of psi at a time, which keeps shapes static
+        entries = np.eye(prod(p.shape)).reshape(-1, *p.shape)
+        return pt.stack([flat_gradient((p.psi * one).sum(), gaussian) for one in entries])
+
+    parts = [(design(p), *expansion_graphs(records, p)[:-1]) for p in predictors]
+    evaluate = where_zero(records, [graph for part in parts for graph in part], backend)
+
+    def compute(batch: Batch) -> list[Features]:
+        values = batched(evaluate(batch), len(Features._fields))
+        return [by_entry(rest)._replace(design=design) for design, *rest in values]
+
+    return compute
+
+
 def moments(
     batch: Batch, predictor: Predictor, expect: Expect, part: Features, context: Context
 ) -> Moments:
@@ -304,13 +328,7 @@ def _closed(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
 
 
 def probit(mean: np.ndarray, variance: np.ndarray) -> LogZ:
-    """Closed form for p(y | psi) = Phi(psi).
-
-    >>> import numpy as np
-    >>> probit(np.array([0.0, -1e9, 1e9]), np.zeros(3))
-    LogZ(slope=array([7.97884561e-01, 1.00000000e+09, 0.00000000e+00]),
-         curvature=array([-0.63661977, -1.        , -0.        ]))
-    """
+    """Closed form for p(y | psi) = Phi(psi)."""
     scale = np.sqrt(1 + variance)
     z = mean / scale
     # the density over the distribution function, which both underflow for an unlikely outcome
@@ -370,14 +388,7 @@ def _laplace(
 
 
 def site(log_z: LogZ, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
-    """Divide the tilted density's Gaussian by the cavity, N(mu, s^2): nu and tau.
-
-    >>> import numpy as np
-    >>> y, mu, variance = 2.0, 0.5, 3.0  # a Gaussian likelihood with noise of variance 1
-    >>> known = LogZ(np.array([(y - mu) / (1 + variance)]), np.array([-1 / (1 + variance)]))
-    >>> site(known, np.array([mu]), np.array([variance]))
-    Quadratic(slope=array([2.]), weight=array([1.]))
-    """
+    """Divide the tilted density's Gaussian by the cavity, N(mu, s^2): nu and tau."""
     share = np.maximum(1 + variance * log_z.curvature, DEFAULTS.least_tilted)
     weight = -log_z.curvature / share
     return Quadratic(log_z.slope / share + weight * mean, weight)

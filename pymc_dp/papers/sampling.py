@@ -140,19 +140,12 @@ def langevin_step(step: float, noisy: Noisy) -> float:
 
     A step eta turns the wall's noise into one of standard deviation ``eta / 2 * sd / q``, which
     is the square root of eta at ``(2 q / sd)^2``.
-
-    >>> langevin_step(1.0, Noisy(np.zeros(1), sd=4.0, sample_rate=0.5))
-    0.0625
     """
     return float(min(step, (2 * noisy.sample_rate / noisy.sd) ** 2) if noisy.sd else step)
 
 
 def filling_sd(step: float, noisy: Noisy) -> float:
-    """Standard deviation of the public noise that a step needs beside the wall's.
-
-    >>> filling_sd(0.0625, Noisy(np.zeros(1), sd=4.0, sample_rate=0.5))
-    0.0
-    """
+    """Standard deviation of the public noise that a step needs beside the wall's."""
     present = (step / 2 * noisy.sd / noisy.sample_rate) ** 2
     return math.sqrt(max(0.0, step - present))
 

@@ -69,17 +69,9 @@ def binomial(y):
     pm.Binomial("y", 4, logit_p=slopes_of(len(y)), observed=y)
 
 
-def negative_binomial(y):
-    pm.NegativeBinomial("y", n=4, p=pm.math.sigmoid(slopes_of(len(y))), observed=y)
-
-
 def exposed(exposure):
     y = np.resize(COUNTS, len(exposure))
     pm.Poisson("y", pm.Gamma("r", 2, 1) * pm.Data("exposure", exposure), observed=y)
-
-
-def category(y):
-    pm.Categorical("y", pm.Dirichlet("p", np.ones(3)), observed=y)
 
 
 def log_link(y):
@@ -100,9 +92,7 @@ IMPOSSIBLE = {
         (logistic_outcomes, YES, [2, -1]),
         (one_share, YES, [2, -1]),
         (binomial, np.minimum(COUNTS, 4), [5, -1]),
-        (negative_binomial, COUNTS, [-1, -(2**30)]),
         (exposed, POSITIVE, [-1.0, math.inf]),
-        (category, np.minimum(COUNTS, 2), [3, -1]),
     ],
     "dp_sep": [
         (logistic_outcomes, YES, [2, -1]),

@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 import pymc_dp
-from pymc_dp.methods.conjugate.exponential import GAMMA, INVERSE_GAMMA, of_precision, of_variance
 from tests.zoo import build
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
@@ -20,7 +19,6 @@ X = RNG.normal(size=(N, 2))
 REAL = X @ [1.5, -0.5] + 0.7 * RNG.normal(size=N)
 GROUP = np.arange(N) % 8
 EFFECTS = RNG.normal(0, 0.8, 8)[GROUP] + 0.5 * RNG.normal(size=N)
-ETA = (np.array([4.0, 7.5]), np.array([3.0, 0.2]))  # shapes 3 and 6.5
 
 
 def fitted(model, method, **settings):
@@ -29,30 +27,6 @@ def fitted(model, method, **settings):
 
 
 # --- the family ----------------------------------------------------------------------------------
-
-
-def test_moments_and_draws_are_those_of_the_distribution():
-    law = stats.invgamma(ETA[0] - 1, scale=ETA[1])
-    mean, sd = INVERSE_GAMMA.moments(ETA)
-    np.testing.assert_allclose((mean, sd), (law.mean(), law.std()))
-    draws = INVERSE_GAMMA.sample(ETA, 4000, np.random.default_rng(0))
-    for k in range(2):
-        one = stats.invgamma(ETA[0][k] - 1, scale=ETA[1][k])
-        assert stats.kstest(draws[:, k], one.cdf).pvalue > 1e-6
-
-
-def test_points_have_the_mean_of_the_logarithm_and_of_the_inverse():
-    draws = INVERSE_GAMMA.sample(ETA, 200_000, np.random.default_rng(0))
-    points = np.stack(INVERSE_GAMMA.rule(ETA))
-    np.testing.assert_allclose(np.log(points).mean(axis=0), np.log(draws).mean(axis=0), atol=0.01)
-    np.testing.assert_allclose((1 / points).mean(axis=0), (1 / draws).mean(axis=0), rtol=0.01)
-
-
-def test_a_variance_is_one_over_a_precision():
-    again = of_variance(of_precision(ETA))
-    np.testing.assert_array_equal(again, ETA)
-    same = 1 / GAMMA.sample(of_precision(ETA), 5, np.random.default_rng(3))
-    np.testing.assert_array_equal(INVERSE_GAMMA.sample(ETA, 5, np.random.default_rng(3)), same)
 
 
 # --- fits without noise --------------------------------------------------------------------------

@@ -235,11 +235,7 @@ def roles(records: Records, model: MixtureModel) -> dict[str, str]:
 def lost_components(
     records: Records, slope: Callable[[np.ndarray], np.ndarray], described: xr.Dataset
 ) -> tuple[Doubt, ...]:
-    """List what speaks against a normal approximation of a mixture's posterior.
-
-    ``slope`` is the gradient of the log prior, and ``described`` has the posterior's moments by
-    coordinate. A mixture that starts far from its records has modes in which one component takes
-    them all.
+    """List signs of components that became one: far from their prior, or far wider than others.
 
     **Privacy.** Reads the released posterior and the prior: post-processing.
     """

@@ -1,9 +1,8 @@
 """Stochastic expectation propagation, private (Vinaroz and Park) and not (Li et al. 2015).
 
-The entry: options, regressions, the classes of models that `dp_sep` and `sep` fit, and the two
-methods. Mixtures of Gaussians and Bayesian networks are files beside this one; regressions are
-fitted by rounds, or as the papers do (`pymc_dp.papers.regression`). A record adds its site, the
-Gaussian factor that matches the moments of cavity times likelihood.
+A record adds its site, the Gaussian factor that matches the moments of cavity times likelihood.
+Mixtures of Gaussians and Bayesian networks are files beside this one; regressions are fitted by
+rounds, or as the papers do (`pymc_dp.papers.regression`).
 """
 
 import math

@@ -1,8 +1,7 @@
 """VIPS for conjugate models and finite mixtures of them.
 
-A model is recognised from the graph of one record (`recognise`). A record's expected sufficient
-statistics are derivatives of its log likelihood (Fisher's identity), with a mixture's components
-weighted by their responsibilities. `build` makes the method: it releases the sum of these
+A record's expected sufficient statistics are derivatives of its log likelihood (Fisher's identity),
+with a mixture's components weighted by their responsibilities. The method releases the sum of these
 statistics (`contribution`), averages the releases, and updates every block in closed form. Where
 components of a mixture start at the same place, something comes before (`start_of_rounds`).
 """
@@ -53,14 +52,13 @@ from pymc_dp.methods.method import (
     Compiled,
     Doubt,
     Draws,
-    Kind,
     Method,
     OnScale,
     beside,
-    quoted,
+    too_narrow,
     uncentred,
 )
-from pymc_dp.methods.mixture.model import Mixture, MixtureModel, mixture_of
+from pymc_dp.methods.mixture.model import Mixture, mixture_of
 from pymc_dp.methods.mixture.sketch import SketchedStart
 from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
@@ -93,6 +91,10 @@ DEFAULTS = Defaults()
 # made-up values of every outcome: both of a Bernoulli variable, and two categories
 OUTCOMES = (0, 1)
 SMALLEST_UNIT = 1e-12
+OVERLAPPING = (
+    " where components overlap: closed-form updates count records as if it were known to which "
+    "component they belong"
+)
 Posterior = dict[str, Natural]
 
 
@@ -299,9 +301,11 @@ def build(records: Records, structure: Structure, settings: "Settings") -> Metho
     once = _depend_on_records_alone(records, structure)
     fit = Fit(records, structure, layout, probe, settings)
     exact = norm is not None or (bool(structure.mixtures) and structure.has_probabilities_alone)
-    doubtful = settings.noisy and not exact
-    clipped = (uncentred(records.term_names, BY_ROUNDS),) if doubtful else ()
-    doubts = (*clipped, *(_too_narrow(structure) if settings.noisy else ()))
+    doubts: list[Doubt] = []
+    if settings.noisy and not exact:
+        doubts.append(uncentred(records.term_names, BY_ROUNDS))
+    if settings.noisy and structure.mixtures:
+        doubts.append(too_narrow(structure.in_likelihood, OVERLAPPING))
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
 
     def plain(state: State, draws: int, rng: np.random.Generator) -> Draws:
@@ -326,7 +330,7 @@ def build(records: Records, structure: Structure, settings: "Settings") -> Metho
         },
         settings={"form": "absolute"},
         algorithms=(VARIATIONAL_BAYES,),
-        doubts=lambda state: doubts,
+        doubts=lambda state: tuple(doubts),
         defaults=(DEFAULTS,),
     )
     if not structure.mixtures:
@@ -337,7 +341,12 @@ def build(records: Records, structure: Structure, settings: "Settings") -> Metho
     sketched = SketchedStart.recognised(records)
     if sketched is None:
         return method
-    return sketched.before(method, partial(state_at, fit, sketched.model), settings.records_in_sums)
+    prior = _prior(fit, np.random.default_rng(0))
+    return sketched.before(
+        method,
+        lambda v: _start(fit, prior, sketched.model.prior.point(v)),
+        settings.records_in_sums,
+    )
 
 
 def algorithm(records: Records, structure: Structure) -> Algorithm:
@@ -362,16 +371,6 @@ def common_norm(records: Records, structure: Structure, statistics: Statistics) 
     possible = statistics.in_support(batch, posterior).all()
     equal = possible and norms[0] > 0 and np.allclose(norms, norms[0], rtol=1e-9, atol=0)
     return float(norms[0]) if equal else None
-
-
-def _too_narrow(structure: Structure) -> tuple[Doubt, ...]:
-    if not structure.mixtures:
-        return ()
-    text = (
-        f"Intervals of {quoted(structure.in_likelihood)} are too narrow where components overlap: "
-        "closed-form updates count records as if it were known to which component they belong."
-    )
-    return (Doubt(Kind.TOO_NARROW, tuple(structure.in_likelihood), text),)
 
 
 def _depend_on_records_alone(records: Records, structure: Structure) -> bool:
@@ -428,11 +427,6 @@ def initial_state(fit: Fit, rng: np.random.Generator) -> State:
         drawn = family.sample(family.around(eta, family.reference(eta), 1.0), 1, rng)[0]
         points[name] = fit.records.point[name] if fit.starts_distinct(name) else drawn
     return _start(fit, posterior, points)
-
-
-def state_at(fit: Fit, model: MixtureModel, v: np.ndarray) -> State:
-    """Start with these Gaussian latents, (d,)."""
-    return _start(fit, _prior(fit, np.random.default_rng(0)), model.prior.point(v))
 
 
 def _prior(fit: Fit, rng: np.random.Generator) -> Posterior:

@@ -1,18 +1,14 @@
 """VIPS for topic models: private latent Dirichlet allocation, in two forms.
 
-*Recognition.* The model is that of Blei, Ng and Jordan (2003), in section 4 of the VIPS paper.
-Fisher's identity makes a document's expected statistics derivatives of its log likelihood. If those
-are, at probe points, the derivatives of a multinomial whose probabilities are a mixture of topics,
-then the counts are the document itself, and no dense graph need run in a fit.
+The model is that of Blei, Ng and Jordan (2003), in section 4 of the VIPS paper. If the derivatives
+of a document's log likelihood are, at probe points, those of a multinomial whose probabilities are
+a mixture of topics, then the counts are the document itself, and no dense graph need run in a fit.
+A document's statistics are a (topics, words) matrix, of which only the columns of its own words are
+ever stored: entry by entry, one row of shares of topics each.
 
-*Documents behind the wall.* A document's statistics are a (topics, words) matrix that is zero
-outside its own words. Only the columns of those words are ever stored: entry by entry, one row of
-shares of topics each.
-
-*Topics from noisy counts.* Every topic shrinks towards the words' overall frequencies. Most of a
-vocabulary is rare: each of its counts is smaller than the noise, while their distribution can be
-estimated (empirical Bayes; Robbins 1956, Efron 2016). All of it is post-processing of released
-numbers.
+In the default form every topic shrinks towards the words' overall frequencies. Most of a vocabulary
+is rare: each of its counts is smaller than the noise, while their distribution can be estimated
+(empirical Bayes; Robbins 1956, Efron 2016), by post-processing of released numbers.
 """
 
 import dataclasses
@@ -490,11 +486,8 @@ def read_documents(dense: np.ndarray) -> Documents:
 def explain(
     documents: Documents, beta: np.ndarray, alpha: np.ndarray, iterations: int
 ) -> Explained:
-    """E-step: fit every document's shares by a fixed number of steps (Blei et al., figure 6).
-
-    ``beta``, shape (topics, words), holds probabilities or exp(E log) of them; ``alpha`` has shape
-    (topics,).
-    """
+    """E-step: fit every document's shares by a fixed number of steps (Blei et al., figure 6)."""
+    # (topics, words): probabilities of words, or exp(E log) of them; alpha is (topics,)
     beta = np.ascontiguousarray(beta.T)
     at, length = beta[documents.words], np.diff(documents.starts)
     gamma = alpha + documents.by_document(documents.counts)[:, None] / len(alpha)

@@ -1,8 +1,6 @@
 """VIPS (Park, Foulds, Chaudhuri and Welling): private variational Bayes in closed form.
 
-First the options; then regressions; last the classes of models, in the order in which they are
-tried, and the method. Updates of regressions in closed form are those of the paper, in
-`pymc_dp.papers.regression`.
+Updates of regressions in closed form are those of the paper, in `pymc_dp.papers.regression`.
 """
 
 import math

@@ -36,16 +36,6 @@ def hierarchical():
     return model
 
 
-@functools.cache
-def counts():
-    rng = np.random.default_rng(3)
-    x = rng.normal(size=ROWS)
-    with pm.Model() as model:
-        a, b = pm.Normal("a", 0, 1), pm.Normal("b", 0, 1)
-        pm.Poisson("y", pm.math.exp(a + b * x), observed=rng.poisson(np.exp(0.5 + 0.3 * x)))
-    return model
-
-
 def without_noise(model, **settings):
     return pymc_dp.fit(
         model=model,
@@ -60,7 +50,7 @@ def without_noise(model, **settings):
     )
 
 
-@pytest.mark.parametrize("build", [logistic, hierarchical, counts])
+@pytest.mark.parametrize("build", [logistic, hierarchical])
 def test_without_noise_and_clipping_the_means_are_those_of_advi(build):
     ours = without_noise(build(), n=500)["fit"]
     means, sds = stock_advi(build())

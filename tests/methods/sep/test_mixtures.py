@@ -7,8 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.methods.normal import Spectrum
-from pymc_dp.methods.sep.mixture import Context, sites_of, weight_sites
+from pymc_dp.methods.sep.mixture import weight_sites
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import build as model_of
 
@@ -78,39 +77,6 @@ def matched(found, wanted):
 
 
 # --- one site ------------------------------------------------------------------------------------
-
-
-def test_a_site_brings_the_cavity_to_the_tilted_moments():
-    rng = np.random.default_rng(1)
-    covariance = np.stack([np.diag([2.0, 1.0]), [[1.0, 0.3], [0.3, 0.8]]])
-    curvature = np.stack([np.linalg.inv(COVARIANCE), 2 * np.eye(2)])
-    mean, x = rng.normal(size=(2, 2)), np.array([0.3, -0.4])
-    slope = np.einsum("kde,ke->kd", curvature, x - mean)
-    joint = -np.einsum("kd,kd->k", x - mean, slope) / 2 + np.linalg.slogdet(curvature)[1] / 2
-    asked = Context(mean.ravel(), covariance, np.array([1.0, 2.0]))
-    root = Spectrum.of(curvature).root()
-    found = sites_of(joint[None], slope[None], curvature, root, asked)
-
-    draws = np.stack(
-        [rng.multivariate_normal(m, c, 400_000) for m, c in zip(mean, covariance, strict=True)]
-    )
-    off = x - draws
-    log = -np.einsum("knd,kde,kne->kn", off, curvature, off) / 2
-    likelihood = np.array([[1.0], [2.0]]) * np.exp(
-        log + np.linalg.slogdet(curvature)[1][:, None] / 2
-    )
-    evidence = likelihood.mean(axis=1)
-    for k in range(2):
-        # the draws of this component weigh what the mixture says of them, the others averaged
-        weights = likelihood[k] + evidence[1 - k]
-        weights = weights / weights.sum()
-        first = weights @ draws[k]
-        second = (draws[k] - first).T @ (weights[:, None] * (draws[k] - first))
-        precision = np.linalg.inv(covariance[k])
-        after = precision + root[k] @ found.precision[0, k] @ root[k]
-        np.testing.assert_allclose(np.linalg.inv(after), second, atol=0.01)
-        moved = np.linalg.solve(after, root[k] @ found.score[0, k])
-        np.testing.assert_allclose(mean[k] + moved, first, atol=0.01)
 
 
 def test_a_weight_site_keeps_means_and_total_variance():

@@ -46,16 +46,6 @@ def two_local_latents():
     pm.Bernoulli("y", logit_p=z @ W.T + pm.Normal("e", shape=(N, 1)), observed=BITS)
 
 
-def poisson():
-    W, z = pm.Normal("W", shape=(6, K)), pm.Bernoulli("z", 0.5, shape=(N, K))
-    pm.Poisson("y", pm.math.exp(z @ W.T), observed=BITS)
-
-
-def real_outcomes():
-    W, z = pm.Normal("W", shape=(5, K)), pm.Bernoulli("z", p=0.5, shape=(N, K))
-    pm.Normal("y", z @ W.T, 1.0, observed=REAL)
-
-
 def factor_analysis():
     W, z = pm.Normal("W", shape=(5, K)), pm.Normal("z", shape=(N, K))
     pm.Normal("y", z @ W.T, 1.0, observed=REAL)
@@ -78,8 +68,6 @@ def one_number_for_one_latent():
         (one_number_for_one_latent, "`z` has not one matrix of loadings"),
         (beside_the_predictor, "`W` is neither the loadings of `z` nor an intercept"),
         (two_local_latents, "belong to single records, where there must be one"),
-        (poisson, "the likelihood of `y` is neither Gaussian nor logistic in its linear predictor"),
-        (real_outcomes, "`z` is binary, and outcomes are not"),
         (factor_analysis, "`z`, which belongs to single records, is not binary.*'dp_advi'"),
         (shrunk, "the prior of `zeta` is not conjugate"),
     ],
@@ -87,11 +75,6 @@ def one_number_for_one_latent():
 def test_what_is_no_belief_net_is_refused(build, reason):
     with pytest.raises(pymc_dp.NotSeparableError, match="belief nets: .*" + reason):
         pymc_dp.fit(model=model_of(build), **NOISELESS)
-
-
-def test_other_forms_are_refused():
-    with pytest.raises(ValueError, match="form='absolute' is not for belief nets"):
-        pymc_dp.fit(model=model_of(belief_net), form="absolute", **NOISELESS)
 
 
 # --- reconstructions -----------------------------------------------------------------------------

@@ -12,8 +12,6 @@ import pytest
 from pymc_dp.testing import deterministic_noise
 from tests.methods.vips.vips_fits import (
     COUNTS,
-    GROUP,
-    IN_GROUP,
     OFFSET,
     SUCCESSES,
     TRIALS,
@@ -22,7 +20,6 @@ from tests.methods.vips.vips_fits import (
     A,
     N,
     X,
-    Y,
     coefficients,
     fitted,
     gaussian,
@@ -36,20 +33,9 @@ def logistic():
     pm.Bernoulli("y", logit_p=a + X @ b, observed=YES)
 
 
-def logistic_by_probability():
-    a, b = coefficients()
-    p = pm.math.sigmoid(a + pm.math.dot(pm.Data("X", X), b))
-    pm.Bernoulli("y", p=pm.Deterministic("p", p), observed=YES)
-
-
 def logistic_with_offset():
     a, b = coefficients()
     pm.Bernoulli("y", logit_p=pm.Data("offset", OFFSET) + a + X @ b, observed=YES)
-
-
-def logistic_by_group():
-    a, b = pm.Normal("a", 0, 2, shape=3), pm.Normal("b", 0, 2, shape=2)
-    pm.Bernoulli("y", logit_p=a[pm.Data("group", GROUP)] + X @ b, observed=YES)
 
 
 def binomial_logit():
@@ -60,11 +46,6 @@ def binomial_logit():
 def negative_binomial():
     a, b = coefficients()
     pm.NegativeBinomial("y", n=4, p=pm.math.sigmoid(-(a + X @ b)), observed=COUNTS)
-
-
-def negative_binomial_by_mean():
-    a, b = coefficients()
-    pm.NegativeBinomial("y", mu=4 * pm.math.exp(a + X @ b), alpha=4, observed=COUNTS)
 
 
 def polya_gamma(design, kappa, trials, offset=0.0, prior_precision=0.25, start=None):
@@ -83,21 +64,13 @@ def polya_gamma(design, kappa, trials, offset=0.0, prior_precision=0.25, start=N
     return mean, covariance
 
 
-GROUPED = np.column_stack([IN_GROUP, X])
 LOGISTIC = functools.partial(polya_gamma, WITH_ONES, YES - 0.5, np.ones(N))
 NEGATIVE = functools.partial(polya_gamma, WITH_ONES, (COUNTS - 4) / 2, COUNTS + 4)
 AUGMENTED = [
     (logistic, A, LOGISTIC),
-    (logistic_by_probability, A, LOGISTIC),
     (logistic_with_offset, A, functools.partial(LOGISTIC, OFFSET)),
-    (
-        logistic_by_group,
-        ["a[0]", "a[1]", "a[2]", "b[0]", "b[1]"],
-        functools.partial(polya_gamma, GROUPED, YES - 0.5, np.ones(N)),
-    ),
     (binomial_logit, A, functools.partial(polya_gamma, WITH_ONES, SUCCESSES - TRIALS / 2, TRIALS)),
     (negative_binomial, A, NEGATIVE),
-    (negative_binomial_by_mean, A, NEGATIVE),
 ]
 
 
@@ -125,28 +98,6 @@ def test_a_precision_of_logistic_weights_is_that_of_variational_bayes():
     idata = fitted(logistic_with_precision_of_weights)
     got = *gaussian(idata, A), *parameters(idata, "tau")
     same_to(1e-6, got, vb_logistic_with_precision())
-
-
-def two_outcomes():
-    a, b = coefficients()
-    eta = a + pm.Data("X", X) @ b
-    pm.Normal("y", eta, 0.8, observed=Y)
-    pm.Bernoulli("z", logit_p=eta, observed=YES)
-
-
-def vb_two_outcomes():
-    mean, covariance = np.zeros(3), np.zeros((3, 3))
-    for _ in range(500):
-        c = np.sqrt((WITH_ONES @ mean) ** 2 + ((WITH_ONES @ covariance) * WITH_ONES).sum(axis=1))
-        omega = np.tanh(c / 2) / (2 * c) if c.any() else np.full(N, 0.25)
-        omega = omega + 1 / 0.8**2
-        covariance = np.linalg.inv((WITH_ONES.T * omega) @ WITH_ONES + np.eye(3) / 4)
-        mean = covariance @ WITH_ONES.T @ (Y / 0.8**2 + YES - 0.5)
-    return mean, covariance
-
-
-def test_two_outcomes_share_their_predictor():
-    same_to(1e-6, gaussian(fitted(two_outcomes), A), vb_two_outcomes())
 
 
 def test_small_batches_come_close():

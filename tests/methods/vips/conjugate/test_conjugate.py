@@ -12,7 +12,6 @@ from tests.methods.vips.vips_fits import (
     IN_GROUP,
     SUCCESSES,
     TRIALS,
-    VOTES,
     WAITS,
     YES,
     N,
@@ -42,10 +41,6 @@ def categorical_by_group():
     pm.Categorical("y", pm.Dirichlet("p", np.full((3, 4), 2.0))[GROUP], observed=CATEGORY)
 
 
-def multinomial():
-    pm.Multinomial("y", 5, pm.Dirichlet("p", [1.0, 2.0, 3.0]), observed=VOTES)
-
-
 def poisson():
     pm.Poisson("y", r(), observed=COUNTS)
 
@@ -54,16 +49,8 @@ def poisson_with_exposure_by_group():
     pm.Poisson("y", r(shape=3)[GROUP] * pm.Data("exposure", EXPOSURE), observed=COUNTS)
 
 
-def poisson_with_exponential_prior():
-    pm.Poisson("y", pm.Exponential("r", 1.5), observed=COUNTS)
-
-
 def exponential():
     pm.Exponential("y", r(), observed=WAITS)
-
-
-def gamma_of_known_shape():
-    pm.Gamma("y", 2.0, r(), observed=WAITS)
 
 
 def normal_of_known_mean():
@@ -83,12 +70,9 @@ TEXTBOOK = [
         (2 + by_group(SUCCESSES), 3 + by_group(TRIALS - SUCCESSES)),
     ),
     (categorical_by_group, "p", (2 + by_group(np.eye(4)[CATEGORY]),)),
-    (multinomial, "p", (np.arange(1, 4) + VOTES.sum(axis=0),)),
     (poisson, "r", (2.5 + COUNTS.sum(), 1.5 + N)),
     (poisson_with_exposure_by_group, "r", (2.5 + by_group(COUNTS), 1.5 + by_group(EXPOSURE))),
-    (poisson_with_exponential_prior, "r", (1 + COUNTS.sum(), 1.5 + N)),
     (exponential, "r", (2.5 + N, 1.5 + WAITS.sum())),
-    (gamma_of_known_shape, "r", (2.5 + 2 * N, 1.5 + WAITS.sum())),
     (normal_of_known_mean, "r", (2.5 + N / 2, 1.5 + ((Y - 0.5) ** 2).sum() / 2)),
 ]
 

@@ -27,25 +27,12 @@ from tests.methods.vips.topics.topic_fits import (
 )
 
 
-def with_n_as_data():
-    return lda_of(lambda p: pm.Multinomial("w", pm.Data("n", W.sum(axis=1)), p, observed=W))
-
-
 def with_n_computed():
     def likelihood(p):
         w = pm.Data("w_data", W)
         pm.Multinomial("w", w.sum(axis=1), p, observed=w)
 
     return lda_of(likelihood)
-
-
-def with_one_n():
-    return lda_of(lambda p: pm.Multinomial("w", 500, p, observed=W))
-
-
-def with_a_deterministic():
-    p = functools.partial(pm.Deterministic, "p")
-    return lda_of(lambda q: pm.Multinomial("w", W.sum(axis=1), p(q), observed=W))
 
 
 def by_columns():
@@ -74,7 +61,7 @@ def lda_of(likelihood, topics=None, shares=None):
 
 @pytest.mark.parametrize(
     "build",
-    [with_n_as_data, with_n_computed, with_one_n, with_a_deterministic, by_columns, summed_by_hand],
+    [with_n_computed, by_columns, summed_by_hand],
 )
 def test_a_topic_model_is_recognised_however_it_is_written(build):
     assert "as a model of topic models" in str(pymc_dp.explain(build()))
@@ -141,11 +128,6 @@ REFUSED = [
 def test_what_is_no_topic_model_is_refused_with_the_reason(build, reason):
     with pytest.raises(NotSeparableError, match=f"topic models: .*{reason}"):
         pymc_dp.fit(model=build(), **NOISELESS)
-
-
-def test_a_form_of_another_kind_is_refused():
-    with pytest.raises(ValueError, match="form='residual' is not for topic models"):
-        concentration(form="residual")
 
 
 # --- data of every kind --------------------------------------------------------------------------

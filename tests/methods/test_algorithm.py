@@ -3,8 +3,6 @@
 import ast
 from pathlib import Path
 
-import numpy as np
-import pymc as pm
 import pytest
 
 import pymc_dp
@@ -50,15 +48,6 @@ def test_explain_says_what_a_fit_with_the_defaults_runs(name):
 def test_every_name_solves_its_own_equation_of_a_logistic_regression(method, own):
     model = model_of("logistic", draw_data(60, seed=1))
     assert algorithms(model, method) == (own,)
-
-
-@pytest.mark.parametrize("method", REGRESSIONS)
-def test_what_has_no_equation_of_its_own_has_the_name_of_another(method):
-    with pm.Model() as model:
-        w, v = pm.Normal("w", 0, 1, shape=3), pm.InverseGamma("v", 3, 2)
-        x = pm.Data("x", np.random.default_rng(0).normal(size=(60, 3)))
-        pm.Normal("y", x @ w, v**0.5, observed=np.zeros(60))
-    assert algorithms(model, method) == (NEWTON,)
 
 
 @pytest.mark.parametrize(

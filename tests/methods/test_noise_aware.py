@@ -172,27 +172,6 @@ def fitted(model, method, **terms):
     return pymc_dp.fit(model=model, method=method, **{**BUDGET, **QUIETLY, **terms})
 
 
-@functools.cache
-def schools():
-    """Effects of twelve schools about a common mean, of which no record tells by itself."""
-    rng = np.random.default_rng(21)
-    school = rng.integers(0, 12, 3000)
-    effects = rng.normal(0.5, 0.6, 12)
-    with pm.Model() as model:
-        mean, spread = pm.Normal("mean", 0, 2), pm.HalfNormal("spread", 1)
-        effect = pm.Normal("effect", mean, spread, shape=12)
-        pm.Normal("y", effect[pm.Data("school", school)], 1.0, observed=rng.normal(effects[school]))
-    return model
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_no_latent_of_groups_is_said_to_have_no_noise(seed):
-    with pymc_dp.testing.deterministic_noise(seed):
-        noise = fitted(schools(), "dp_advi", draws=300)["noise_sd"]
-    for name in ("mean", "effect"):
-        assert (noise[name] > 0).all()
-
-
 def test_the_noise_of_a_mean_is_how_far_means_are_from_each_other():
     means, noise = [], []
     prepared, compiled = ready(linear)

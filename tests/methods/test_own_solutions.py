@@ -10,7 +10,7 @@ import pytest
 from scipy.special import expit, log_expit
 
 import pymc_dp
-from pymc_dp.contributions.estimating import Along, averaged, polya_gamma, site
+from pymc_dp.contributions.estimating import Along, site
 from pymc_dp.engine import rounds
 from pymc_dp.testing import deterministic_noise
 from tests.methods.sep.expectation_propagation import moments, propagate
@@ -190,20 +190,6 @@ def test_scores_at_the_point_end_at_the_mode(monkeypatch, method):
     assert off_by(0, "mode", mean) < CLOSE
 
 
-def logistic(psi, y, s):
-    """Scores of a record of each outcome, along its predictor."""
-    outcomes = np.stack([y, 0 * y, 0 * y + 1], axis=1)
-
-    def weights(shifts):
-        at = (psi + shifts[0])[:, None]
-        return np.where(outcomes == 1, expit(-at), -expit(at))[:, :, None]
-
-    return Along(weights, s[None, None], has_both=True)
-
-
-PSI = np.array([-30.0, -2.0, 0.0, 0.5, 4.0, 40.0])
-
-
 def poisson(psi, y, s):
     """Scores of a record of an observed and of drawn counts, along its predictor."""
     drawn = np.random.default_rng(0).poisson(np.exp(np.minimum(psi, 3)), size=(11, len(psi))).T
@@ -227,37 +213,3 @@ def test_sites_of_counts_match_the_moments_of_tilted_densities(s):
 
     mean, variance = moments(log_likelihood, RATES, np.full(4, s**2))
     np.testing.assert_allclose(found.weights[:, 0, 0], (mean - RATES) / variance, rtol=0.02)
-
-
-def counted(psi, y, s):
-    """Counts whose drawn ones are functions of the record."""
-    outcomes = np.stack([y, y + 2, 3 * y, 0 * y], axis=1)
-
-    def weights(shifts):
-        return (outcomes - np.exp(psi + shifts[0])[:, None])[:, :, None]
-
-    return Along(weights, s[None, None], has_both=False)
-
-
-@pytest.mark.parametrize("of_outcomes", [logistic, counted])
-@pytest.mark.parametrize("estimate", [averaged, polya_gamma, site])
-def test_what_a_record_adds_does_not_depend_on_the_others_to_the_last_bit(estimate, of_outcomes):
-    rng = np.random.default_rng(0)
-    psi, s, y = 3 * rng.normal(size=57), rng.gamma(1, size=57), rng.integers(0, 2, 57)
-    alone = [estimate(of_outcomes(*(x[k : k + 1] for x in (psi, y, s)))) for k in range(57)]
-    together = estimate(of_outcomes(psi, y, s))
-    for part, of_one in ((together.weights, "weights"), (together.slope, "slope")):
-        each = np.concatenate([getattr(one, of_one) for one in alone])
-        assert each.tobytes() == np.ascontiguousarray(part).tobytes()
-
-
-@pytest.mark.parametrize("estimate", [averaged, polya_gamma, site])
-def test_a_record_that_is_not_finite_stays_so(estimate):
-    def weights(shifts):
-        each = logistic(PSI, np.ones(6, int), np.ones(6)).weights(shifts)
-        each[2, 0] = np.nan
-        return each
-
-    found = estimate(Along(weights, np.ones((1, 1, 6)), has_both=True))
-    assert np.isnan(found.weights[2, 0, 0])
-    assert np.isfinite(np.delete(found.weights, 2, axis=0)).all()

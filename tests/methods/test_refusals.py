@@ -85,11 +85,6 @@ def softmax():
     pm.Categorical("y", logit_p=X @ W, observed=COUNTS % 3)
 
 
-def exponential_of_a_latent():
-    mu = slopes() + X[:, 0] * pm.math.exp(pm.Normal("a"))
-    pm.Poisson("y", pm.math.exp(mu), observed=COUNTS)
-
-
 def a_latent_for_each_record():
     pm.Normal("y", slopes() + pm.Normal("z", shape=N), 1.0, observed=REAL)
 
@@ -122,7 +117,6 @@ REFUSED = {
     "dp_sep": [
         *OF_BOTH,
         (softmax, "the likelihood of `y` has several predictors, and is not Gaussian"),
-        (exponential_of_a_latent, NO_PREDICTOR),
         (half_normal_scale, "the likelihood of `y` is Gaussian, but `sd` is no Gamma precision"),
         (a_latent_for_each_record, "`z` belongs to single records"),
         (two_mixtures, "the likelihood is not one finite mixture"),

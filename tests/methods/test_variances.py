@@ -97,18 +97,3 @@ def test_a_variance_is_found_as_its_precision_is(method):
     one, other = (fit["posterior"].to_dataset() for fit in (variance, precision))
     np.testing.assert_allclose(one["w"], other["w"], rtol=1e-9)
     np.testing.assert_allclose(1 / one["v"], other["tau"], rtol=1e-9)
-
-
-def test_explain_says_what_a_variance_is():
-    text = str(pymc_dp.explain(built(groups)))
-    assert "inverse gamma block: variance of the noise" in text
-    assert "inverse gamma block: variance of Gaussian latents" in text
-
-
-def test_a_scale_that_is_no_variance_is_refused():
-    with pm.Model() as model:
-        s = pm.InverseGamma("s", 3, 2)
-        pm.Normal("y", pm.Normal("mu", 0, 1), s, observed=REAL)
-    for method in ("vips", "dp_sep"):
-        with pytest.raises(pymc_dp.NotSeparableError):
-            fitted(model, method)

@@ -14,7 +14,6 @@ import pymc_dp
 from pymc_dp.driver.fit import set_up
 from pymc_dp.methods.mixture.sketch import SKETCH
 from pymc_dp.methods.registry import METHODS
-from pymc_dp.privacy.wall import PrivacyWall
 from tests.conformance.model_classes import CLASSES, draw_data, model_of
 from tests.conformance.test_methods import REFUSED
 
@@ -67,23 +66,6 @@ def test_a_clip_norm_that_is_given_holds_without_noise(method, name):
     steps = STEPS.get(method, {})
     given = "loglik_bound" if method == "dp_ops" else "clip_norm"
     assert clip_norms(method, name, **steps, **{given: 0.7}) == {0.7}
-
-
-@pytest.mark.parametrize(
-    ("method", "model"), [*((m, "regression") for m in STEPS), ("vips", "logistic")]
-)
-def test_rounds_clip_nothing_without_noise(monkeypatch, method, model):
-    release, asked = PrivacyWall.release, []
-
-    def spy(self, query):
-        asked.append(query)
-        return release(self, query)
-
-    monkeypatch.setattr(PrivacyWall, "release", spy)
-    made = regression() if model == "regression" else model_of(model, draw_data(29, seed=0))
-    fitted(made, method, draws=5)
-    # the first release counts bins of scores, each record once for every latent
-    assert {query.clip_norm for query in asked[1:]} == {math.inf}
 
 
 def test_to_ask_for_an_adaptive_clip_norm_is_to_ask_for_clipping():

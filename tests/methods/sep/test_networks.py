@@ -148,22 +148,6 @@ def test_a_private_network_beats_a_constant_without_a_declared_number():
     assert (idata["fit"]["noise_sd"] > 0).all()
 
 
-def test_private_classes_have_a_posterior_without_noise_precision():
-    features, _ = wave(2000, 6)
-    classes = (np.prod(features, axis=1) > 0).astype(int)
-
-    def build():
-        pm.Bernoulli("y", logit_p=hidden(features, 8, pm.math.tanh), observed=classes)
-
-    with deterministic_noise(3):
-        given = {"clip_norm": None, "num_records": 2000, "n": 150, "accountant": "rdp"}
-        idata = fit(build, epsilon=4, delta=1e-5, **given)
-    new, _ = wave(500, 9)
-    got = predicted(idata, new, activate=np.tanh)
-    assert np.mean((got > 0) == (np.prod(new, axis=1) > 0)) > 0.6
-    assert set(idata["posterior"].data_vars) == {"W0", "b0", "w", "b"}
-
-
 # --- refusals ----------------------------------------------------------------------------------
 
 

@@ -10,8 +10,7 @@ A site. With psi ~ N(mu, s^2) under the cavity, g and beta are the first and sec
 log Z = log E p(y | psi) in mu, and its natural parameters are tau = -beta / (1 + s^2 beta) and
 nu = tau mu + g / (1 + s^2 beta) (Minka 2001, section 3.2).
 
-Algorithm 3 of the DP-SEP paper takes steps gamma / N, which are N times shorter than those of
-stochastic expectation propagation: after T passes a share exp(-gamma T / N) of the way remains.
+Algorithm 3 of the DP-SEP paper leaves a share exp(-gamma T / N) of the way after T passes.
 """
 
 import math
@@ -90,17 +89,13 @@ class Defaults(NamedTuple):
     count_share: float = 0.1  # of the clip norm, that the count takes
     # eigenvalues of a curvature below this share of the noise's edge are raised to it
     floor: float = 0.5
-    # where a likelihood is no parabola, a step moves the latents by at most this many prior
-    # standard deviations, as a root mean square
-    trust_radius: float = 1.0
+    trust_radius: float = 1.0  # of steps, in prior sds, where a likelihood is no parabola
     ratio: float = 4.0  # VIPS: of the paper's two sensitivities, 2 and 1/2
-    # tilted moments: Gauss-Hermite nodes, Newton steps towards the mode, and how far in psi one of
-    # them may go
+    # tilted moments: Gauss-Hermite nodes, Newton steps towards the mode, and the longest in psi
     nodes: int = 20
     newton_steps: int = 10
     longest_newton_step: float = 3.0
-    # standard deviations of a cavity below which derivatives of the likelihood are averaged
-    narrow: float = 0.1
+    narrow: float = 0.1  # sd of a cavity below which derivatives of the likelihood are averaged
     least_tilted: float = 1e-6  # a tilted variance is at least this share of the cavity's
     # algorithm 3: passes over the data, gamma and clip norm of the paper's experiments; natural
     # parameters are clipped unscaled, and the count of records is not used
@@ -165,9 +160,8 @@ def layout_of(predictors: int, d: int) -> Layout:
 class Moments(NamedTuple):
     """Records at the current posterior; norms and sums read the same numbers."""
 
-    # a record's score is score_factor * score_row, (rows,) and (rows, d). With several entries of
-    # psi the row is A' r, summed once: entries may cancel, and differently in a norm and in a
-    # weighted sum
+    # a record's score is score_factor * score_row, (rows,) and (rows, d). Entries of psi are summed
+    # once: they may cancel, and differently in a norm and in a weighted sum
     score_row: np.ndarray
     score_factor: np.ndarray
     design: np.ndarray  # A, (rows, J, d)
@@ -183,10 +177,7 @@ def contribution(
     expects: Sequence[Expect],
     backend: str,
 ) -> FactoredContribution:
-    """Contribute scores, curvatures, noise statistics and a one; the context is a `Context`.
-
-    ``expects`` makes each likelihood quadratic.
-    """
+    """Contribute scores, curvatures, noise statistics and a one; the context is a `Context`."""
     compute = features(records, predictors, backend)
 
     def prepare(batch: Batch, context: Context) -> list[Moments]:
@@ -403,10 +394,8 @@ class Form(NamedTuple):
     title: str
     algorithm: Algorithm
     expect: Callable[[Records, Predictor, str], Expect]  # (records, predictor, backend) -> Expect
-    # t -> weight of release t = 0, 1, ... in the averages
-    rate: Callable[[int], float]
-    # (solved, mean, number of records) -> (mean, covariance): posterior or cavity for the next
-    # batch
+    rate: Callable[[int], float]  # t -> weight of release t = 0, 1, ... in the averages
+    # (solved, mean, number of records) -> (mean, covariance) at which the next batch is taken
     next_context: Callable[[Solved, np.ndarray, float], tuple[np.ndarray, np.ndarray]]
     layout: Layout  # of a record's vector
     longest: float = math.inf  # of the averages, as a vector

@@ -131,7 +131,7 @@ MODEL_CLASSES = (
         topics.build,
         topics.roles,
         lambda records, structure: TOPICS,
-        forms=tuple(topics.FORMS),
+        forms=("shrunk",),
         options=("iterations", "tau0", "kappa"),
         near=topics.is_near,
         better=lambda records, structure: NEVER_RELEASED,

@@ -34,11 +34,12 @@ from pymc_dp.engine.prior import (
 )
 from pymc_dp.engine.report import describe, doubts_of_chains, doubts_of_rounds
 from pymc_dp.engine.rounds import Known, State, begin, likelihood, update
-from pymc_dp.engine.start import first_point, measured, near_prior, unit_of_scores
+from pymc_dp.engine.start import first_point, measured, near_prior, point_at, unit_of_scores
 from pymc_dp.methods.method import (
     Both,
     Compiled,
     Doubt,
+    FindStart,
     Method,
     Stage,
     Trace,
@@ -50,7 +51,6 @@ from pymc_dp.methods.mixture.model import lost_components
 from pymc_dp.methods.normal import draw_gaussian, shrunk
 from pymc_dp.methods.options import Options
 from pymc_dp.methods.prior import Gradient, prior_gradient
-from pymc_dp.methods.private_start import FindStart, point_at
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
 from pymc_dp.sampling.samplers import Full

@@ -25,7 +25,7 @@ from pymc_dp.engine.method import (
     whitened_method,
 )
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.method import ADVI, NEWTON, Method, OnScale, chain
+from pymc_dp.methods.method import ADVI, NEWTON, FindStart, Method, OnScale, PrivateStart, chain
 from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.mixture.sketch import SketchedStart
 from pymc_dp.methods.options import (
@@ -41,7 +41,6 @@ from pymc_dp.methods.options import (
     require_integrable,
 )
 from pymc_dp.methods.prior import prior_gradient
-from pymc_dp.methods.private_start import FindStart, PrivateStart
 from pymc_dp.model import Records
 from pymc_dp.tables.weights import HINT, SurveyWeights
 

@@ -29,7 +29,7 @@ from pymc_dp.methods.conjugate.blocks import (
     probe_rows,
 )
 from pymc_dp.methods.conjugate.exponential import GAMMA, INVERSE_GAMMA, two_derivatives
-from pymc_dp.methods.method import Method, OnScale
+from pymc_dp.methods.method import FindStart, Method, OnScale
 from pymc_dp.methods.normal import GaussianPrior
 from pymc_dp.methods.options import (
     NOISE_AWARE,
@@ -39,7 +39,6 @@ from pymc_dp.methods.options import (
     refuse_local_latents,
 )
 from pymc_dp.methods.prior import prior_gradient
-from pymc_dp.methods.private_start import FindStart
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch

@@ -9,7 +9,7 @@ one method of stages of a fit.
 import copy
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -221,6 +221,22 @@ class Stage(NamedTuple):
     hand_over: Callable[[Any], Any] = lambda state: state
 
 
+Values = Mapping[str, np.ndarray]  # {name of a latent: its value, on its own scale}
+
+
+class PrivateStart(NamedTuple):
+    """Releases that find where rounds begin, in place of the model's initial point."""
+
+    share: float  # of the budget
+    # (the first method of the rounds, values -> its first state) -> the method before it, and what
+    # the last state of that one hands over
+    before: Callable[[Method, Callable[[Values], Any]], tuple[Method, Callable[[Any], Any]]]
+
+
+# compiles what it needs: None where rounds begin at the initial point
+FindStart = Callable[[], PrivateStart | None]
+
+
 class Staged(NamedTuple):
     """A state of a chain."""
 
@@ -306,6 +322,19 @@ def beside(
         return aware(state, draws, same), posterior(state, draws, rng)
 
     return both
+
+
+def reported_as(own: Method, method: Method, found: Callable[[Any], Any]) -> Method:
+    """Let a method report its states as another does: by what ``found`` makes of them."""
+    return own._replace(
+        posterior=lambda state, draws, rng: method.posterior(found(state), draws, rng),
+        noise_aware=None,
+        describe=lambda state: method.describe(found(state)),
+        trace=lambda state: method.trace(found(state)),
+        doubts=lambda state: method.doubts(found(state)),
+        settings=method.settings,
+        algorithms=method.algorithms,
+    )
 
 
 def chain(first: Method, *stages: Stage) -> Method:

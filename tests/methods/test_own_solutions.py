@@ -96,15 +96,10 @@ def product(X):
     return pm.Data("X", X) @ pm.Normal("w", 0, PRIOR_SD, shape=X.shape[1])
 
 
-def sum_of_numbers(X):
-    terms = [pm.Normal(f"w{k}", 0, PRIOR_SD) * pm.Data(f"x{k}", x) for k, x in enumerate(X.T)]
-    return sum(terms[1:], terms[0])
-
-
-def fitted(number, method, predictor=product, **terms):
+def fitted(number, method, **terms):
     X, y = skewed(number)
     with pm.Model() as model:
-        pm.Bernoulli("y", logit_p=predictor(X), observed=y)
+        pm.Bernoulli("y", logit_p=product(X), observed=y)
     return solved(model, method, **terms)
 
 
@@ -160,13 +155,11 @@ def few_counts(number):
     return X, rng.poisson(np.exp(X @ b))
 
 
-@pytest.mark.parametrize(
-    ("number", "predictor"), [(0, product), (0, sum_of_numbers), (1, product), (2, product)]
-)
-def test_counts_end_at_full_rank_gaussian_inference(number, predictor):
+@pytest.mark.parametrize("number", range(3))
+def test_counts_end_at_full_rank_gaussian_inference(number):
     X, y = few_counts(number)
     with pm.Model() as model:
-        pm.Poisson("y", pm.math.exp(predictor(X)), observed=y)
+        pm.Poisson("y", pm.math.exp(product(X)), observed=y)
     mean, width = solved(model, "dp_advi")
     (mode, _), (m, S) = (newton(X, y, way) for way in (counts_at_mode, counts_gaussian_vi))
     sd = np.sqrt(np.diag(S))

@@ -38,9 +38,3 @@ def test_an_equal_prior_is_not_derived_again(made):
 @pytest.mark.parametrize("other", [{"mean": 5.0}, {"sd": 1.0}, {"shape": 7.0}])
 def test_another_number_in_a_prior_makes_other_graphs(other, made):
     assert not np.array_equal(slope(records_of()), slope(records_of(**other)))
-
-
-def test_what_may_change_is_made_every_time(made, monkeypatch):
-    monkeypatch.setattr(prior, "graph_key", lambda *_: None)
-    slope(records_of())
-    assert not made

@@ -66,11 +66,6 @@ def probit():
     pm.Bernoulli("y", pm.math.invprobit(slopes()), observed=YES)
 
 
-def unknown_number_of_failures():
-    p = pm.math.sigmoid(slopes())
-    pm.NegativeBinomial("y", n=pm.Gamma("n", 1, 1), p=p, observed=COUNTS)
-
-
 def product_of_latents():
     pm.Normal("y", slopes() * pm.Normal("scale"), 1.0, observed=REAL)
 
@@ -93,16 +88,9 @@ def discrete_latent():
     pm.Normal("y", slopes() + pm.Bernoulli("k", 0.5), 1.0, observed=REAL)
 
 
-def two_mixtures():
-    mu, w = pm.Normal("mu", 0, 3, shape=2), pm.Dirichlet("w", np.ones(2))
-    for name in ("y", "z"):
-        pm.NormalMixture(name, w, mu, sigma=1.0, observed=REAL)
-
-
 NO_PREDICTOR = "no predictor that is linear in the Gaussian latents"
 OF_BOTH = [
     (precision_for_each_column, "noise precision that is not one number (`tau`)"),
-    (unknown_number_of_failures, "the likelihood of `y` is not Gaussian, and depends on `n`"),
     (log_normal_hierarchy, "the joint prior of `log_sd`, `b` is not Gaussian"),
 ]
 REFUSED = {
@@ -119,7 +107,6 @@ REFUSED = {
         (softmax, "the likelihood of `y` has several predictors, and is not Gaussian"),
         (half_normal_scale, "the likelihood of `y` is Gaussian, but `sd` is no Gamma precision"),
         (a_latent_for_each_record, "`z` belongs to single records"),
-        (two_mixtures, "the likelihood is not one finite mixture"),
     ],
 }
 

@@ -41,16 +41,6 @@ def test_a_variance_about_a_known_mean_has_its_conjugate_posterior():
     assert float(fit["v.inverse_coefficient"]) == pytest.approx(2 + np.sum((REAL - 1) ** 2) / 2)
 
 
-def regression():
-    w, v = pm.Normal("w", 0, 2, shape=2), pm.InverseGamma("v", 3, 2)
-    pm.Normal("y", pm.Data("X", X) @ w, pm.math.sqrt(v), observed=REAL)
-
-
-def the_same_by_precision():
-    w, tau = pm.Normal("w", 0, 2, shape=2), pm.Gamma("tau", 3, 2)
-    pm.Normal("y", pm.Data("X", X) @ w, tau=tau, observed=REAL)
-
-
 def groups():
     v, s = pm.InverseGamma("v", 3, 2), pm.InverseGamma("s", 2, 1)
     effect = pm.Normal("effect", 0, pm.math.sqrt(s), shape=8)
@@ -87,13 +77,3 @@ def test_groups_with_unknown_variances_are_coordinate_ascents(method):
         np.testing.assert_allclose(got, (shape + 1, rate), rtol=1e-3)
         law = stats.invgamma(shape, scale=rate)
         assert stats.kstest(fit["posterior"][name].to_numpy().ravel(), law.cdf).pvalue > 1e-6
-
-
-@pytest.mark.parametrize("method", ["vips", "dp_sep"])
-def test_a_variance_is_found_as_its_precision_is(method):
-    variance, precision = (
-        fitted(built(x), method, draws=50) for x in (regression, the_same_by_precision)
-    )
-    one, other = (fit["posterior"].to_dataset() for fit in (variance, precision))
-    np.testing.assert_allclose(one["w"], other["w"], rtol=1e-9)
-    np.testing.assert_allclose(1 / one["v"], other["tau"], rtol=1e-9)

@@ -17,9 +17,8 @@ from pymc_dp.contributions.checks import HISTOGRAM_NORM, outcome_histogram
 from pymc_dp.contributions.gradients import each_gradient, on_batch
 from pymc_dp.contributions.scores import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.engine.outcomes import made_up_outcomes, outcomes_alone
-from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.method import Compiled, Method, PrivateStart, Values, reported_as
 from pymc_dp.methods.prior import finite_draws, prior_gradient
-from pymc_dp.methods.private_start import PrivateStart, Values, reported_as
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
 from pymc_dp.privacy.query import Noisy, Query

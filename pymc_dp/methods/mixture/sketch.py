@@ -21,11 +21,10 @@ from scipy.special import log_softmax, softmax
 from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.blocks import nearly_equal, probe_rows
-from pymc_dp.methods.method import Compiled, Method, Stage, chain
+from pymc_dp.methods.method import Compiled, Method, PrivateStart, Stage, Values, chain
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components, recognise
 from pymc_dp.methods.normal import Spectrum, number_of
 from pymc_dp.methods.options import NotConjugateError
-from pymc_dp.methods.private_start import PrivateStart, Values
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.norms import product

@@ -61,11 +61,8 @@ class Defaults(NamedTuple):
     releases: int = 20
     noiseless_releases: int = 100
     step: float = 0.5  # h in lambda <- (1 - h) lambda + h (sum of sites)
-    # clip norm over the typical norm of a record that certainly belongs to one component
-    clip_norm: float = 1.0
-    # factors of the precisions, of the weights' sites and of the count in a record's vector
+    # factors of the precisions and of the count in a record's vector
     precision_scale: float = 0.5
-    weights_scale: float = 1.0
     number_scale: float = 0.3
     start_precision: float = 2.5  # precision of the components' means at the start, in records
     least_share: float = 0.03  # a component has at least this share of the records
@@ -160,9 +157,10 @@ def build(records: Records, model: MixtureModel, settings: "Settings") -> Method
             "initial values that differ, by initval= or public_start=."
         )
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
+    # the norm of a record that certainly belongs to one component
     per_latent = 1 + DEFAULTS.precision_scale**2
     typical = model.blocks.shape[1] * per_latent + (model.weights is not None)
-    release = settings.release_spec(count, DEFAULTS.clip_norm * typical**0.5)
+    release = settings.release_spec(count, typical**0.5)
     fit = _Fit(model, Spectrum.of(model.curvature).root(), settings, release.count)
     method = Method(
         size=layout_of(*model.blocks.shape).size,
@@ -203,7 +201,7 @@ def layout_of(count: int, d: int) -> Layout:
     parts = {
         "score": Part((count, d)),
         "precision": Part((count, d, d), DEFAULTS.precision_scale, symmetric=True),
-        "weights": Part((count,), DEFAULTS.weights_scale),
+        "weights": Part((count,)),
         "number": Part((), DEFAULTS.number_scale),
     }
     return Layout(parts)

@@ -54,7 +54,10 @@ from pymc_dp.methods.method import (
     Draws,
     Method,
     OnScale,
+    PrivateStart,
+    Values,
     beside,
+    reported_as,
     too_narrow,
     uncentred,
 )
@@ -62,7 +65,6 @@ from pymc_dp.methods.mixture.model import Mixture, mixture_of
 from pymc_dp.methods.mixture.sketch import SketchedStart
 from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
-from pymc_dp.methods.private_start import PrivateStart, Values, reported_as
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch, RowContribution

@@ -205,15 +205,9 @@ def shrunk():
     pm.Bernoulli("y", logit_p=z @ W.T, observed=BITS)
 
 
-def one_number_for_one_latent():
-    W, z = pm.Normal("W", shape=(1, 1)), pm.Bernoulli("z", 0.5, shape=(N, 1))
-    pm.Bernoulli("y", logit_p=z @ W.T, observed=BITS[:, :1])
-
-
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
-        (one_number_for_one_latent, "`z` has not one matrix of loadings"),
         (beside_the_predictor, "`W` is neither the loadings of `z` nor an intercept"),
         (two_local_latents, "belong to single records, where there must be one"),
         (factor_analysis, "`z`, which belongs to single records, is not binary.*'dp_advi'"),

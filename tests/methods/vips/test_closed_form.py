@@ -113,20 +113,9 @@ HIERARCHICAL = exact(np.column_stack([0 * ONES, IN_GROUP]), Y, 0.8, HIERARCHY, 1
 CORRELATED = np.array([[1.0, 0.6], [0.6, 2.0]])
 
 
-def two_columns():
-    W = pm.Normal("W", 0, 2, shape=(2, 2))
-    pm.Normal("y", pm.Data("X", X) @ W, 0.8, observed=np.column_stack([Y, OFFSET]))
-
-
-W = ["W[0, 0]", "W[1, 0]", "W[0, 1]", "W[1, 1]"]
-COLUMNS = [exact(X, y, 0.8, np.eye(2) / 4) for y in (Y, OFFSET)]
-TWO_COLUMNS = (np.concatenate([mean for mean, _ in COLUMNS]), np.kron(np.eye(2), COLUMNS[0][1]))
-
-
 EXACT = [
     (linear, A, LINEAR),
     (hierarchical, THETA, HIERARCHICAL),
-    (two_columns, W, TWO_COLUMNS),
 ]
 
 
@@ -354,12 +343,6 @@ def calls(**start):
     pm.Mixture("y", pm.Dirichlet("w", np.ones(2)), pm.Poisson.dist(rates), observed=CALLS)
 
 
-def counts_of_two_priors():
-    parts = [pm.Poisson.dist(pm.Gamma(name, 2, 0.2)) for name in ("low", "high")]
-    share = pm.Beta("w", 1, 1)
-    pm.Mixture("y", pm.math.stack([share, 1 - share]), parts, observed=CALLS)
-
-
 def latent_classes():
     of_classes = pm.math.log(pm.Dirichlet("w", np.ones(2)))
     p = pm.Beta("x", 1, 1, shape=(2, 3))
@@ -372,7 +355,6 @@ def latent_classes():
     ("build", "names", "truth"),
     [
         (calls, ["x"], RATES),
-        (counts_of_two_priors, ["low", "high"], RATES),
         (latent_classes, ["x"], SHARES[::-1]),
     ],
 )

@@ -253,14 +253,9 @@ class Fit(NamedTuple):
     settings: "Settings"
 
     @property
-    def families(self) -> Mapping[str, ExponentialFamily]:
-        """The family of every block."""
-        return self.structure.families
-
-    @property
     def gaussian(self) -> list[str]:
         """Names of the Gaussian latents."""
-        return [name for name, family in self.families.items() if family is NORMAL]
+        return [name for name, f in self.structure.families.items() if f is NORMAL]
 
     def starts_distinct(self, name: str) -> bool:
         """Whether the author's initial values of a latent differ."""
@@ -274,7 +269,7 @@ class Fit(NamedTuple):
         """Natural parameters of a likelihood without records."""
         return {
             name: (np.zeros(self.shape(name)),) * len(family.parameters)
-            for name, family in self.families.items()
+            for name, family in self.structure.families.items()
         }
 
     def within_bounds(self, likelihood: NoisyAverage[Posterior]) -> Posterior:
@@ -282,7 +277,7 @@ class Fit(NamedTuple):
         value, variance = likelihood
         return {
             name: within_bounds(family, value[name], variance[name])
-            for name, family in self.families.items()
+            for name, family in self.structure.families.items()
         }
 
 
@@ -425,7 +420,7 @@ def initial_state(fit: Fit, rng: np.random.Generator) -> State:
     posterior = _prior(fit, rng)
     points = {}
     for name in fit.gaussian or _of_components(fit) if fit.structure.mixtures else ():
-        family, eta = fit.families[name], posterior[name]
+        family, eta = fit.structure.families[name], posterior[name]
         drawn = family.sample(family.around(eta, family.reference(eta), 1.0), 1, rng)[0]
         points[name] = fit.records.point[name] if fit.starts_distinct(name) else drawn
     return _start(fit, posterior, points)
@@ -434,15 +429,15 @@ def initial_state(fit: Fit, rng: np.random.Generator) -> State:
 def _prior(fit: Fit, rng: np.random.Generator) -> Posterior:
     posterior = {
         name: family.random_parameters(fit.shape(name), rng)
-        for name, family in fit.families.items()
+        for name, family in fit.structure.families.items()
     }
-    return fit.structure.prior.coordinate_ascent(fit.families, {}, posterior)
+    return fit.structure.prior.coordinate_ascent(fit.structure.families, {}, posterior)
 
 
 def _start(fit: Fit, posterior: Posterior, points: dict[str, np.ndarray]) -> State:
     """Start from the prior, with some latents near given points."""
     posterior = posterior | {
-        name: fit.families[name].around(posterior[name], point, DEFAULTS.start_precision)
+        name: fit.structure.families[name].around(posterior[name], point, DEFAULTS.start_precision)
         for name, point in points.items()
     }
     return State(0, NoisyAverage(fit.zeros(), fit.zeros()), context_at(fit, posterior))
@@ -452,7 +447,7 @@ def _of_components(fit: Fit) -> list[str]:
     """Names of the latents by which components differ, other than their weights."""
     rng = np.random.default_rng(0)
     batch = probe_rows(fit.records, rng, (0, 1, 1))
-    first, second = (probe_point(fit.records, fit.families, rng) for _ in range(2))
+    first, second = (probe_point(fit.records, fit.structure.families, rng) for _ in range(2))
 
     def differences(point: Point) -> tuple[np.ndarray, ...]:
         return tuple(np.diff(joint, axis=0) for joint in fit.probe.joint(batch, point))
@@ -481,7 +476,9 @@ def _sums_before(
 
     def begun(state: State) -> Any:
         posterior = state.context.posterior
-        return begin({name: f.reference(posterior[name]) for name, f in fit.families.items()})
+        return begin(
+            {name: f.reference(posterior[name]) for name, f in fit.structure.families.items()}
+        )
 
     [release] = sums.releases
     few = dataclasses.replace(
@@ -495,7 +492,7 @@ def _update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
     latest, variance = _restored(fit, state.context, noisy)
     likelihood = state.likelihood.add(latest, variance, fit.settings.rate(state.t))
     posterior = fit.structure.prior.coordinate_ascent(
-        fit.families, fit.within_bounds(likelihood), state.context.posterior
+        fit.structure.families, fit.within_bounds(likelihood), state.context.posterior
     )
     return State(state.t + 1, likelihood, context_at(fit, posterior))
 
@@ -506,7 +503,7 @@ def _restored(fit: Fit, context: Context, noisy: Noisy) -> tuple[Posterior, Post
     sd = noisy.sd / noisy.sample_rate
     latest, variance = fit.zeros(), fit.zeros()
     for name, whitened in sums.items():
-        family, unit = fit.families[name], context.units[name]
+        family, unit = fit.structure.families[name], context.units[name]
         at = family.reference(context.posterior[name])
         latest[name] = family.restore(tuple(whitened), at, unit)
         # restoring is linear: the noise of each parameter by itself, then the sum of the squares
@@ -519,7 +516,7 @@ def _restored(fit: Fit, context: Context, noisy: Noisy) -> tuple[Posterior, Post
 def context_at(fit: Fit, posterior: Posterior) -> Context:
     """Take the units of the next release from a probe row that belongs to all components."""
     batch = probe_rows(fit.records, np.random.default_rng(0), [1])
-    rules = rules_of(fit.families, posterior)
+    rules = rules_of(fit.structure.families, posterior)
     weights = [np.ones_like(x) for x in fit.probe.responsibilities(batch, rules)]
     units = {name: np.ones(fit.shape(name)) for name in fit.structure.in_likelihood}
     for name, family in fit.structure.in_likelihood.items():
@@ -535,7 +532,7 @@ def _noise_aware(
     """Draw every block, with the noise of the releases on the likelihood's part."""
     posterior, (value, variance) = state.context.posterior, state.likelihood
     bounded, values = fit.within_bounds(state.likelihood), {}
-    for name, family in fit.families.items():
+    for name, family in fit.structure.families.items():
         prior = tuple(a - b for a, b in zip(posterior[name], bounded[name], strict=True))
         values[name] = draw(family, NoisyBlock(prior, value[name], variance[name]), draws, rng)
     return values

@@ -34,7 +34,7 @@ from pymc_dp.driver.result import MOST_NUMBERS, make_result, rehearse_result
 from pymc_dp.driver.run import Callback, Checkpoint, Setup, compile_method, progress, run_releases
 from pymc_dp.errors import PosteriorWarning, PrivacyWarning
 from pymc_dp.ledger.ledger import Ledger, open_ledger
-from pymc_dp.methods.method import Method, OnRealLine
+from pymc_dp.methods.method import Method
 from pymc_dp.methods.options import MethodSpec, Options
 from pymc_dp.methods.registry import described, method_named
 from pymc_dp.model import PrivateData, Records, constrained, separate_unread
@@ -267,8 +267,7 @@ def set_up_method(
     records, checked = separated(constrained(model) if spec.constrained else model)
     built = spec.build(records, options)
     while not isinstance(built, Method):
-        as_written = isinstance(built, OnRealLine)
-        records, checked = separated(model if as_written else constrained(model))
+        records, checked = separated(constrained(model) if built.constrained else model)
         built = built.build(records)
     with warnings.catch_warnings():
         if not budget.noisy:  # what privacy alone would break is no reason to warn

@@ -34,13 +34,13 @@ from pymc_dp.engine.prior import (
 )
 from pymc_dp.engine.report import describe, doubts_of_chains, doubts_of_rounds
 from pymc_dp.engine.rounds import Known, State, begin, likelihood, update
-from pymc_dp.engine.start import first_point, measured, near_prior, unit_of_scores
+from pymc_dp.engine.start import first_point, measured, near_prior, point_at, unit_of_scores
 from pymc_dp.methods.method import (
     Both,
     Compiled,
     Doubt,
+    FindStart,
     Method,
-    OnRealLine,
     Stage,
     Trace,
     chain,
@@ -51,7 +51,6 @@ from pymc_dp.methods.mixture.model import lost_components
 from pymc_dp.methods.normal import draw_gaussian, shrunk
 from pymc_dp.methods.options import Options
 from pymc_dp.methods.prior import Gradient, prior_gradient
-from pymc_dp.methods.private_start import FindStart, point_at
 from pymc_dp.model import Records
 from pymc_dp.privacy.query import Query
 from pymc_dp.sampling.samplers import Full
@@ -350,8 +349,8 @@ def whitened_method(
         (first, _), *others = stages_of_rounds(rounds)
     else:
         point = partial(point_at, rounds.records)
-        (scales, handed), *later = stages_of_rounds(rounds, 1 - start.share, point)
-        first, hand_over = start.before(scales, handed)
+        (scales, begin), *later = stages_of_rounds(rounds, 1 - start.share, point)
+        first, hand_over = start.before(scales, begin)
         others = [Stage(scales, hand_over), *later]
     whole = chain(first, *others)
     every = (first, *(stage.method for stage in others))
@@ -364,15 +363,3 @@ def whitened_method(
             *lost_components(records, prior("python"), whole.describe(staged)),
         ),
     )
-
-
-def by_rounds(terms: RoundTerms, find_start: FindStart = lambda: None) -> OnRealLine:
-    """Release scores and curvatures like `dp_advi`, whatever the scales of the data are.
-
-    What a record adds is the method's own, as `RoundTerms.estimating` says.
-    """
-
-    def build(records: Records) -> Method:
-        return whitened_method(records, partial(prior_gradient, records), terms, find_start)
-
-    return OnRealLine(build)

@@ -1,14 +1,18 @@
 """Where rounds begin, and what the first release says: the number of records, units of latents."""
 
 import numpy as np
+from pymc.distributions.transforms import log, logodds, simplex
 
 from pymc_dp.contributions.scores import BITS, DrawnScores, size_of_scales, split_scales
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.curvature import matrix_blocks
 from pymc_dp.engine.made_up import away_from_stationary
 from pymc_dp.engine.rounds import Known, State, prepared
+from pymc_dp.methods.method import Values
 from pymc_dp.methods.prior import Gradient, prior_precision
 from pymc_dp.model import Records
+from pymc_dp.model.graphs import pt
+from pymc_dp.model.modes import AS_WRITTEN
 from pymc_dp.privacy.query import Noisy
 
 # Newton's steps of the prior alone
@@ -19,6 +23,17 @@ def first_point(records: Records, slope: Gradient, scores: DrawnScores) -> np.nd
     """Start at the initial point, or near it where that is stationary or far from the prior."""
     start = near_prior(records, records.start, slope)
     return away_from_stationary(records, start, slope, scores)
+
+
+def point_at(records: Records, found: Values) -> np.ndarray:
+    """Return the initial point, shape (d,), with latents where they were found."""
+    at = {**found}
+    for name, value in found.items():
+        for transform in (log, logodds, simplex):
+            transformed = f"{name}_{transform.name}__"
+            if transformed in records.point:
+                at[transformed] = transform.forward(pt.constant(value)).eval(mode=AS_WRITTEN)
+    return np.concatenate([np.ravel(at.get(name, own)) for name, own in records.point.items()])
 
 
 def near_prior(records: Records, start: np.ndarray, slope: Gradient) -> np.ndarray:

@@ -1,7 +1,7 @@
 """dp_advi and dp_fullrank_advi: rounds in whitened coordinates, for any model.
 
-Options of gradient steps put the steps of private ADVI (`pymc_dp.papers`) before them. The
-options of both methods stand first, then what is built from them.
+Options of gradient steps put the steps of private ADVI (`pymc_dp.papers`) before them, and
+``noise_aware=False`` leaves these alone, as in the paper.
 """
 
 import math
@@ -25,7 +25,7 @@ from pymc_dp.engine.method import (
     whitened_method,
 )
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.method import ADVI, NEWTON, Method, OnOwnScale, OnRealLine, chain
+from pymc_dp.methods.method import ADVI, NEWTON, FindStart, Method, OnScale, PrivateStart, chain
 from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.mixture.sketch import SketchedStart
 from pymc_dp.methods.options import (
@@ -41,7 +41,6 @@ from pymc_dp.methods.options import (
     require_integrable,
 )
 from pymc_dp.methods.prior import prior_gradient
-from pymc_dp.methods.private_start import FindStart, PrivateStart
 from pymc_dp.model import Records
 from pymc_dp.tables.weights import HINT, SurveyWeights
 
@@ -83,14 +82,13 @@ class AdviOptions(Options):
         self._check_weights()
 
     def _check_weights(self) -> None:
-        if self.weights is None:
-            return
-        if type(self.weights) is not SurveyWeights:  # another class may count records otherwise
+        # another class may count records otherwise
+        if type(self.weights) not in (type(None), SurveyWeights):
             raise TypeError(
                 f"weights={self.weights!r:.40} says nothing of the largest weight there can be: "
                 f"give {HINT}, with a public number."
             )
-        if self.takes_steps:
+        if self.weights and self.takes_steps:
             raise ValueError(
                 "weights= are those of rounds in whitened coordinates, and gradient steps have "
                 "none: leave out noise_aware=False, n= above the default and options of steps."
@@ -167,12 +165,8 @@ def dp_fullrank_advi(by_steps: BySteps) -> MethodSpec:
     )
 
 
-def build(by_steps: BySteps, records: Records, options: AdviOptions) -> Method | OnOwnScale:
-    """Build rounds for any model.
-
-    By default `whitened_method` makes all releases. Options of gradient steps put steps before it,
-    and ``noise_aware=False`` leaves the steps alone, as in the paper.
-    """
+def build(by_steps: BySteps, records: Records, options: AdviOptions) -> Method | OnScale:
+    """Build rounds, gradient steps, or both."""
     require_integrable(records)
     prior = cache(partial(prior_gradient, records))  # rounds take the same function as steps
     if not options.takes_steps:
@@ -190,7 +184,7 @@ def build(by_steps: BySteps, records: Records, options: AdviOptions) -> Method |
     )
 
 
-def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method | OnOwnScale:
+def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method | OnScale:
     terms = RoundTerms.of(options, options.releases_of_rounds)
     if options.weights is not None and records.of_units:
         raise NotSeparableError(
@@ -199,9 +193,12 @@ def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method |
             "leave the latents out, and unit= still gives intervals of clusters."
         )
 
+    settings: dict[str, Any] = dict(integrated(records))
+    if weights := options.weights:
+        settings |= {"weights": weights.name, "upper": weights.upper, "power": weights.power}
+
     def build(find_start: FindStart = lambda: None) -> Method:
-        rounds = whitened_method(records, prior, terms, find_start)
-        return rounds._replace(settings=integrated(records) | _survey(options))
+        return whitened_method(records, prior, terms, find_start)._replace(settings=settings)
 
     def sketched(own: Records) -> PrivateStart | None:
         start = SketchedStart.recognised(own)
@@ -209,11 +206,4 @@ def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method |
 
     if not records.mixtures or of_numbers(records, options.of_units):
         return build()
-    return OnOwnScale(lambda own: OnRealLine(lambda _: build(partial(sketched, own))))
-
-
-def _survey(options: AdviOptions) -> dict[str, Any]:
-    weights = options.weights
-    if weights is None:
-        return {}
-    return {"weights": weights.name, "upper": weights.upper, "power": weights.power}
+    return OnScale(True, lambda own: OnScale(False, lambda _: build(partial(sketched, own))))

@@ -1,17 +1,14 @@
 """Linear predictors, recognised from the graph of one record, and the rounds that fit them.
 
-psi = psi_0 + A v is affine in the Gaussian latents v, which is decided at probe points, and the
-likelihood depends on v through psi alone. First each term of the likelihood is cut at its psi; then
-the form of the likelihood in psi is compared with the known ones, by slopes at probe rows; last the
-design A, and the likelihood where all Gaussian latents are 0, are compiled for the rows of a batch.
-None of these features depends on the latents. At the end stand the options of methods that fit
-linear predictors by rounds.
+psi = psi_0 + A v is affine in the Gaussian latents v, and the likelihood depends on v through psi
+alone. First each term of the likelihood is cut at its psi; then its form in psi is compared with
+the known ones, by slopes at probe rows; last the likelihood where all Gaussian latents are 0 is
+compiled. At the end stand the options of methods that fit linear predictors by rounds.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import batched
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +18,7 @@ from pytensor.tensor.type import TensorType
 from scipy.special import log_ndtr
 
 from pymc_dp.contributions.estimating import AVERAGED, Estimating
-from pymc_dp.engine.method import RoundTerms, by_rounds, check_length, default_length
+from pymc_dp.engine.method import RoundTerms, check_length, default_length, whitened_method
 from pymc_dp.methods.conjugate.blocks import (
     at_few_points,
     for_each_row,
@@ -31,13 +28,8 @@ from pymc_dp.methods.conjugate.blocks import (
     precision_family,
     probe_rows,
 )
-from pymc_dp.methods.conjugate.exponential import (
-    GAMMA,
-    INVERSE_GAMMA,
-    flat_gradient,
-    two_derivatives,
-)
-from pymc_dp.methods.method import OnRealLine
+from pymc_dp.methods.conjugate.exponential import GAMMA, INVERSE_GAMMA, two_derivatives
+from pymc_dp.methods.method import FindStart, Method, OnScale
 from pymc_dp.methods.normal import GaussianPrior
 from pymc_dp.methods.options import (
     NOISE_AWARE,
@@ -46,7 +38,7 @@ from pymc_dp.methods.options import (
     option,
     refuse_local_latents,
 )
-from pymc_dp.methods.private_start import FindStart
+from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch
@@ -149,11 +141,7 @@ def _why_not_gaussian(records: Records, predictor: Predictor, scale: str) -> str
 def bottlenecks(
     records: Records, term: AnyVariable, excluded: Collection[AnyVariable] = ()
 ) -> Iterator[AnyVariable]:
-    """Find variables that separate a term from its Gaussian latents, nearest to the term first.
-
-    None of them depends on a latent of another kind, or on a variable in ``excluded``. A latent may
-    be one itself.
-    """
+    """Find what separates a term from its Gaussian latents and reads nothing ``excluded``."""
     names = gaussian_latents(records)
     gaussian = {records.latents[name] for name in names}
     others = {v for name, v in records.latents.items() if name not in names}.union(excluded)
@@ -237,12 +225,9 @@ def form_of(
     precision: str | None,
     shape: tuple[int, ...],
 ) -> tuple[str, bool]:
-    """Compare the likelihood of one record, a scalar, with the known forms at probe rows.
+    """Find a likelihood's form in psi, and whether it is that of one Normal or Bernoulli outcome.
 
-    It is a function of ``psi``, which has this shape, and of the latent ``precision``, which may
-    multiply it, or divide it where it is a variance. The rows' whole numbers are 0 or 1. Return
-    also whether it is that of one number: a Normal outcome, or a Bernoulli one of which psi is the
-    logit or probit.
+    The latent ``precision`` may multiply it, or divide it where it is a variance.
     """
     with np.errstate(all="ignore"):
         probes = list(_probes(records, log_likelihood, psi, precision, shape))
@@ -301,14 +286,7 @@ def _is_single(form: str, probe: _Probe) -> bool:
 
 
 def pg_weight(c: np.ndarray) -> np.ndarray:
-    """Mean of a Pólya-Gamma variable PG(1, c) over its largest value 1/4, at c = 0.
-
-    Source: Polson, Scott and Windle (2013).
-
-    >>> import numpy as np
-    >>> pg_weight(np.array([0.0, 2.0])).round(4)
-    array([1.    , 0.7616])
-    """
+    """Mean of a Pólya-Gamma variable PG(1, c) over 1/4 (Polson, Scott and Windle 2013)."""
     c = np.maximum(np.abs(c), SMALL)
     return np.asarray(2 * np.tanh(c / 2) / c)
 
@@ -328,25 +306,10 @@ class Features(NamedTuple):
     design: Any = None  # derivatives of psi with respect to the Gaussian latents
 
 
-def features(
-    records: Records, predictors: tuple[Predictor, ...], backend: str
-) -> Callable[[Batch], list[Features]]:
-    """Compile the features of a batch, one value for each predictor."""
-    parts = [(design_graph(records, p), *expansion_graphs(records, p)[:-1]) for p in predictors]
-    evaluate = where_zero(records, [graph for part in parts for graph in part], backend)
-    many = len(Features._fields)
-
-    def compute(batch: Batch) -> list[Features]:
-        values = batched(evaluate(batch), many)
-        return [_by_entry(rest)._replace(design=design) for design, *rest in values]
-
-    return compute
-
-
 def expansion(records: Records, predictor: Predictor, backend: str) -> Callable[[Batch], Features]:
     """Compile the expansion of a batch's likelihoods."""
     evaluate = where_zero(records, expansion_graphs(records, predictor)[:-1], backend)
-    return lambda batch: _by_entry(evaluate(batch))
+    return lambda batch: by_entry(evaluate(batch))
 
 
 def where_zero(
@@ -359,19 +322,11 @@ def where_zero(
     return lambda batch: evaluate(batch, point)
 
 
-def _by_entry(values: Sequence[np.ndarray]) -> Features:
+def by_entry(values: Sequence[np.ndarray]) -> Features:
     """Bring offset, slope and curvature to shape (rows, J)."""
     *by_entry, shape, energy = values
     offset, slope, curvature = (x.reshape(len(shape), -1) for x in by_entry)
     return Features(offset, slope, curvature, shape, energy)
-
-
-def design_graph(records: Records, predictor: Predictor) -> Tensor:
-    """Return derivatives of one record's psi in the Gaussian latents, shape (J, size)."""
-    gaussian = [records.latents[name] for name in gaussian_latents(records)]
-    # one entry of psi at a time, which keeps shapes static
-    entries = np.eye(math.prod(predictor.shape)).reshape(-1, *predictor.shape)
-    return pt.stack([flat_gradient((predictor.psi * one).sum(), gaussian) for one in entries])
 
 
 def expansion_graphs(records: Records, predictor: Predictor) -> Features:
@@ -420,24 +375,19 @@ class RoundOptions(BatchOptions):
     noise_aware: bool = option(True, NOISE_AWARE)
 
     def rounds_from(
-        self, find_start: FindStart = lambda: None, estimating: Estimating = AVERAGED
-    ) -> OnRealLine | None:
-        """Return rounds in whitened coordinates, in the place of the method's own updates.
-
-        By default there are some. Every option that only own updates have asks for these. Rounds
-        begin where ``find_start`` says, and ``estimating`` is what a record adds.
-        """
-        if not self.noise_aware or self.rules_out_rounds:
+        self,
+        find_start: FindStart = lambda: None,
+        estimating: Estimating = AVERAGED,
+        without_noise: bool = False,
+    ) -> OnScale | None:
+        """Return rounds in the place of own updates, unless options or no noise ask for these."""
+        noise_fits = self.noise_aware or (without_noise and not self.noisy)
+        if self.rules_out_rounds or not noise_fits:
             return None
-        return self._rounds(find_start, estimating)
-
-    def rounds_without_noise(self, estimating: Estimating) -> OnRealLine | None:
-        """Return rounds of a fit without noise, which has none by default."""
-        if self.noisy or self.rules_out_rounds:
-            return None
-        return self._rounds(lambda: None, estimating)
-
-    def _rounds(self, find_start: FindStart, estimating: Estimating) -> OnRealLine:
         n = default_length(self.noisy) if self.n is None else check_length(self.n)
-        terms = RoundTerms.of(self, n)
-        return by_rounds(terms._replace(estimating=estimating), find_start)
+        terms = RoundTerms.of(self, n)._replace(estimating=estimating)
+
+        def build(records: Records) -> Method:
+            return whitened_method(records, partial(prior_gradient, records), terms, find_start)
+
+        return OnScale(False, build)

@@ -1,23 +1,15 @@
 """What a method gives to the driver loop, and what it says about itself.
 
 A `Method` is a value: what it asks to release, compiled contributions, pure functions of released
-states. With it stand
-
-- `Algorithm`: what a method computes, in the words of the field, and where each algorithm is from.
-  The name of a method, as in ``method="vips"``, says what a caller asked for. Which algorithm ran
-  depends on the model and on the options too: a result, its report and `pymc_dp.explain` print it.
-  No algorithm names a paper for what is not the paper's;
-- `Doubt`: what is doubtful about a posterior, for the result, the report, `pymc_dp.check` and a
-  warning;
-- `chain`: stages of a fit, one after the other, as one method. What comes after a first method,
-  such as rounds in whitened coordinates or a score, is a method like any other to the plan, the
-  wall, the driver and the result.
+states. An `Algorithm` is what ran, which depends on the model and on the options too; none names a
+paper for what is not the paper's. A `Doubt` is what is doubtful about a posterior. `chain` makes
+one method of stages of a fit.
 """
 
 import copy
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -35,11 +27,7 @@ from pymc_dp.privacy.query import Noisy, Query
 
 
 class Algorithm(NamedTuple):
-    """An algorithm, and its sources; prints as both.
-
-    >>> print(SGLD)
-    stochastic gradient Langevin dynamics (Wang et al. 2015)
-    """
+    """An algorithm, and its sources; prints as both."""
 
     name: str
     source: str  # "pymc_dp" where the algorithm was made here
@@ -128,7 +116,7 @@ class Kind(StrEnum):
 
 
 class Doubt(NamedTuple):
-    """A doubt about a posterior; programs read its kind and its names, people its text."""
+    """What is doubtful about a posterior; programs read kind and names, people the text."""
 
     kind: Kind
     names: tuple[str, ...]  # of the variables, or elements of them, that it is about
@@ -142,6 +130,7 @@ BY_ROUNDS = (
 )
 
 MOST_NAMED = 6  # more elements of one array than these are not named one by one
+
 # --- a method, and stages of one ---------------------------------------------------------------
 
 Draws = dict[str, np.ndarray]
@@ -216,17 +205,11 @@ class Method(NamedTuple):
         return self.rehearsal(rng) if self.rehearsal else (self.init(rng),)
 
 
-class OnRealLine(NamedTuple):
-    """A method that takes latents on the whole real line, where others of its name do not."""
+class OnScale(NamedTuple):
+    """A method that is built from the model with its latents on another scale."""
 
-    build: Callable[[Records], Method]  # records of the model as it was written -> method
-
-
-class OnOwnScale(NamedTuple):
-    """A method that looks first at the model with every latent on its own scale."""
-
-    # records of that model -> method, or one that takes those of the model as it was written
-    build: Callable[[Records], Method | OnRealLine]
+    constrained: bool  # whether every latent has its own scale, in place of the whole real line
+    build: Callable[[Records], "Method | OnScale"]
 
 
 class Stage(NamedTuple):
@@ -236,6 +219,22 @@ class Stage(NamedTuple):
     method: Method
     # last state of the method before -> first state
     hand_over: Callable[[Any], Any] = lambda state: state
+
+
+Values = Mapping[str, np.ndarray]  # {name of a latent: its value, on its own scale}
+
+
+class PrivateStart(NamedTuple):
+    """Releases that find where rounds begin, in place of the model's initial point."""
+
+    share: float  # of the budget
+    # (the first method of the rounds, values -> its first state) -> the method before it, and what
+    # the last state of that one hands over
+    before: Callable[[Method, Callable[[Values], Any]], tuple[Method, Callable[[Any], Any]]]
+
+
+# compiles what it needs: None where rounds begin at the initial point
+FindStart = Callable[[], PrivateStart | None]
 
 
 class Staged(NamedTuple):
@@ -250,11 +249,7 @@ class Staged(NamedTuple):
 
 
 def in_words(algorithms: Iterable[Algorithm]) -> str:
-    """Join algorithms in the order in which they run.
-
-    >>> in_words([Algorithm("steps", "1951"), Algorithm("rounds", "pymc_dp")])
-    'steps (1951), then rounds (pymc_dp)'
-    """
+    """Join algorithms in the order in which they run."""
     return ", then ".join(map(str, algorithms))
 
 
@@ -266,11 +261,7 @@ def of_rounds(records: Records, asked: Estimating | None) -> Algorithm:
 
 
 def uncentred(names: Iterable[str], advice: str) -> Doubt:
-    """Say that clipping may bias a posterior, and what to do about it.
-
-    >>> uncentred(["y"], BY_ROUNDS).text[:52]
-    'Contributions of `y` are clipped without being centr'
-    """
+    """Say that clipping may bias a posterior, and what to do about it."""
     names = tuple(names)
     text = (
         f"Contributions of {quoted(names)} are clipped without being centred: no draws of outcomes "
@@ -278,6 +269,12 @@ def uncentred(names: Iterable[str], advice: str) -> Doubt:
         f"{advice}"
     )
     return Doubt(Kind.UNCENTRED, names, text)
+
+
+def too_narrow(names: Iterable[str], why: str) -> Doubt:
+    """Say that intervals are too narrow, and why."""
+    names = tuple(names)
+    return Doubt(Kind.TOO_NARROW, names, f"Intervals of {quoted(names)} are too narrow{why}.")
 
 
 def quoted(names: Iterable[str]) -> str:
@@ -305,11 +302,7 @@ def without_transform(name: str) -> str:
 
 
 def doubts_in(attribute: str) -> tuple[Doubt, ...]:
-    """Read the attribute ``doubts`` of a result.
-
-    >>> doubts_in('[{"kind": "misfit", "names": ["y"], "text": "Look at it."}]')[0].names
-    ('y',)
-    """
+    """Read the attribute ``doubts`` of a result."""
     return tuple(
         Doubt(Kind(each["kind"]), tuple(each["names"]), each["text"])
         for each in json.loads(attribute)
@@ -329,6 +322,19 @@ def beside(
         return aware(state, draws, same), posterior(state, draws, rng)
 
     return both
+
+
+def reported_as(own: Method, method: Method, found: Callable[[Any], Any]) -> Method:
+    """Let a method report its states as another does: by what ``found`` makes of them."""
+    return own._replace(
+        posterior=lambda state, draws, rng: method.posterior(found(state), draws, rng),
+        noise_aware=None,
+        describe=lambda state: method.describe(found(state)),
+        trace=lambda state: method.trace(found(state)),
+        doubts=lambda state: method.doubts(found(state)),
+        settings=method.settings,
+        algorithms=method.algorithms,
+    )
 
 
 def chain(first: Method, *stages: Stage) -> Method:

@@ -1,8 +1,7 @@
 """Gaussian posteriors in closed form: priors, noisy averages, cavities, widths with noise.
 
-Methods whose updates are conjugate share these: expectation propagation, variational Bayes of
-linear models and mixtures. From top to bottom: eigenvalues beside noise; running averages of
-releases; the prior of Gaussian latents, and messages to the precisions behind them; the posterior.
+From top to bottom: eigenvalues beside noise; running averages of releases; the prior of Gaussian
+latents, and messages to the precisions behind them; the posterior.
 """
 
 import copy
@@ -22,12 +21,10 @@ from pymc_dp.methods.conjugate.blocks import (
     converged,
     families_of,
     gaussian_latents,
-    is_variance,
-    labels_of,
     natural_parameters,
     nearly_equal,
+    precision_family,
     prior_messages,
-    rule_of_normal,
 )
 from pymc_dp.methods.conjugate.exponential import (
     GAMMA,
@@ -87,12 +84,7 @@ def draws_without_noise(points: np.ndarray, lost: np.ndarray) -> np.ndarray | No
 
 
 def shrunk(points: np.ndarray, covariance: np.ndarray, without: np.ndarray) -> np.ndarray | None:
-    """Shrink draws of a covariance, (d, d), about their mean to one that is smaller everywhere.
-
-    >>> points = np.random.default_rng(0).normal(size=(1000, 2))
-    >>> shrunk(points, np.eye(2), np.diag([1.0, 0.25])).std(axis=0).round(1)
-    array([1. , 0.5])
-    """
+    """Shrink draws of a covariance, (d, d), about their mean to one that is smaller everywhere."""
     mean = points.mean(axis=0)
     try:
         root = own = root_of(covariance)
@@ -116,11 +108,7 @@ def root_of(covariance: np.ndarray) -> np.ndarray:
 def covariance_with_noise(
     covariance: np.ndarray, noise: np.ndarray, precision: np.ndarray
 ) -> np.ndarray:
-    """Return (P + H (H + B)^-1 H)^-1, about V + N where N is small.
-
-    >>> covariance_with_noise(np.array([0.5, 0.5]), np.array([0.0, 1e9]), np.ones(2)).round(3)
-    array([0.5, 1. ])
-    """
+    """Return (P + H (H + B)^-1 H)^-1, about V + N where N is small."""
     if covariance.ndim == 1:
         curvature = np.maximum(1 / covariance - precision, 0.0)
         of_score = noise / covariance**2
@@ -143,10 +131,6 @@ def mean_with_noise(
     """Shrink a noisy mean towards the prior's, as far as noise exceeds the prior.
 
     ``linear`` is the prior's precision times its mean.
-
-    >>> zero = np.zeros(2)
-    >>> mean_with_noise(np.array([3.0, 3.0]), np.array([0.0, 2.0]), zero, np.ones(2))
-    array([3., 1.])
     """
     if noise.ndim == 1:
         return np.asarray((mean + noise * linear) / (1 + noise * precision))
@@ -164,10 +148,6 @@ class NoisyAverage[Values](NamedTuple):
         """Give a new release, whose noise is independent, this weight in the average.
 
         A weight is a number in [0, 1], or one for each part of ``value``.
-
-        >>> average = NoisyAverage(np.array([4.0]), np.array([0.0]))
-        >>> average.add(np.array([8.0]), np.array([1.0]), weight=0.5)
-        NoisyAverage(value=array([6.]), variance=array([0.25]))
         """
         return type(self)(
             _combine(lambda a, b, w: (1 - w) * a + w * b, self.value, latest, weight),
@@ -215,14 +195,7 @@ class Average(NamedTuple):
     def add(
         self, mean: np.ndarray, fresh: np.ndarray, step: float | np.ndarray, weight: float
     ) -> Self:
-        """Add the next mean, whose step of length h brought noise of covariance h^2 ``fresh``.
-
-        >>> average = Average.start(np.zeros(1))
-        >>> for t in range(4):  # independent noise, even weights
-        ...     average = average.add(np.ones(1), np.eye(1), step=1.0, weight=1 / (t + 1))
-        >>> average.noise
-        array([[0.25]])
-        """
+        """Add the next mean, whose step of length h brought noise of covariance h^2 ``fresh``."""
         kept, old = 1 - step, 1 - weight
         of_latest = kept**2 * self.of_latest + step**2 * fresh
         shared = old * kept * self.shared + weight * of_latest
@@ -259,9 +232,6 @@ def within_trust_region(move: np.ndarray, precision: np.ndarray, radius: float) 
     """Shorten a step to ``radius`` standard deviations, as a root mean square over coordinates.
 
     ``precision``, shape (d,), has one over the variance of each coordinate.
-
-    >>> within_trust_region(np.array([6.0, -2.0]), np.array([1.0, 9.0]), radius=1.0)
-    array([ 1.        , -0.33333333])
     """
     length = np.sqrt(np.mean(precision * move**2))
     return np.asarray(move * min(1.0, radius / max(length, 1e-300)))
@@ -343,8 +313,10 @@ class GaussianPrior(NamedTuple):
         return average(slopes, self._rules(gammas).values())
 
     def rule(self, mean: np.ndarray, covariance: np.ndarray) -> Rule:
-        """Points of v with this mean and covariance."""
-        return [self.point(point["v"]) for point in rule_of_normal("v", mean, covariance)]
+        """Points of v with this mean and covariance: exact for polynomials of degree three."""
+        values, vectors = np.linalg.eigh(covariance)
+        steps = (vectors * np.sqrt(np.maximum(values, 0.0) * len(mean))).T
+        return [self.point(mean + sign * step) for step in steps for sign in (1, -1)]
 
     def message(self, name: str, gammas: Gammas, normal: Rule) -> Natural:
         """Return the prior's message to one Gamma latent, given points of v."""
@@ -359,10 +331,7 @@ def expected_precision(name: str | None, gammas: Gammas) -> float:
 
 
 def gaussian_prior(records: Records, apart: Iterable[str] = ()) -> GaussianPrior:
-    """Compile the prior's messages, and check at random points that it is conjugate.
-
-    Latents in ``apart`` are excluded; no other part of the prior may depend on them.
-    """
+    """Compile the messages of a prior that is conjugate, and does not depend on ``apart``."""
     names = gaussian_latents(records)
     families = families_of(records, apart=[*names, *apart])
     for name, family in families.items():
@@ -379,7 +348,7 @@ def gaussian_prior(records: Records, apart: Iterable[str] = ()) -> GaussianPrior
     shapes = {name: records.point[name].shape for name in names}
     gamma_shapes = {name: records.point[name].shape for name in families}
     messages = prior_messages(records, families)
-    variances = frozenset(name for name in families if is_variance(records, name))
+    variances = frozenset(n for n in families if precision_family(records, n) is INVERSE_GAMMA)
     prior = GaussianPrior(shapes, lambda point, v: v, messages, gamma_shapes, variances)
 
     def slope(point: Point, v: np.ndarray) -> np.ndarray:
@@ -441,11 +410,8 @@ def solve(
     gammas: Gammas,
     statistics: Mapping[str, Natural] = MappingProxyType({}),
 ) -> Solved:
-    """Update precisions and the covariance around a mean in turn, until they converge.
-
-    ``curvature`` is that of the likelihood, (d, d), and ``statistics`` is what it adds to the
-    natural parameters of precisions.
-    """
+    """Update precisions and the covariance around a mean in turn, until they converge."""
+    # curvature and statistics are what the likelihood adds to natural parameters
     for _ in range(ROUNDS if gammas else 1):
         linear, precision = prior.natural(gammas)
         covariance = np.linalg.inv(curvature(gammas) + precision)
@@ -500,7 +466,7 @@ class GaussianPosterior(NamedTuple):
     def describe(self, records: Records, prior: GaussianPrior) -> xr.Dataset:
         """Return moments, natural parameters, and the noise on the mean."""
         square = ("gaussian", "gaussian_")
-        labels = labels_of(records, prior.shapes)
+        labels = [label for label in records.labels if label.split("[")[0] in prior.shapes]
         found = describe_gaussian(self.mean, self.covariance, labels, square)
         variables: dict[str, Any] = {}
         for name, of_tau in self.gammas.items():

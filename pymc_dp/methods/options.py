@@ -1,12 +1,8 @@
 """What a method is built with and for: options, reasons to refuse a model, classes of models.
 
-Every option stands in one place: a field of the method's `Options`, with its type, its default and
-a line of documentation. Checks, error messages, the help of `pymc_dp.fit` and tables of the
-documentation read it there. Defaults of gradient methods follow from public numbers alone.
-
-A `MethodSpec` is what is known of a method before there is a model. Where it has closed-form
-updates, its classes of models are tried in turn (`match`), and the first that recognises the model
-builds the method (`build_matching`).
+Every option is a field of the method's `Options`: checks, errors, the help of `pymc_dp.fit` and the
+documentation read it there. A `MethodSpec` is what is known of a method before there is a model.
+Its classes of models are tried in turn, and the first that recognises the model builds the method.
 """
 
 import dataclasses
@@ -22,7 +18,7 @@ from pytensor.graph.utils import MethodNotDefined
 from pymc_dp.accounting.plan import ReleaseSpec, check_count, checked_number
 from pymc_dp.contributions.local_latents import MOST_LATENTS, size_of_locals
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.method import Algorithm, Method, OnOwnScale, OnRealLine
+from pymc_dp.methods.method import Algorithm, Method, OnScale
 from pymc_dp.model import Records
 from pymc_dp.sampling.samplers import Full, Sampler
 
@@ -166,9 +162,9 @@ class NotConjugateError(Exception):
     """A kind of update does not fit; the text is a clause that says why, without a full stop."""
 
 
-# (records, structure, options) -> Method, or one that needs latents on the whole real line; None
-# where options ask for the updates of a paper
-Build = Callable[[Records, Any, Any], Method | OnRealLine | None]
+# (records, structure, options) -> Method, or one on another scale of the latents; None where
+# options ask for the updates of a paper
+Build = Callable[[Records, Any, Any], Method | OnScale | None]
 
 
 class ModelClass(NamedTuple):
@@ -200,8 +196,7 @@ class MethodSpec(NamedTuple):
     """A method of `pymc_dp.fit`."""
 
     name: str  # the value of ``method=``
-    # (records, options) -> Method, or one that needs latents on another scale
-    build: Callable[[Records, Any], Method | OnRealLine | OnOwnScale]
+    build: Callable[[Records, Any], Method | OnScale]  # (records, options) -> method
     options: type[Options]  # the dataclass of its `Options`
     fits: str  # which models it fits, for tables of methods
     by: str  # how, with the sources of each algorithm, for tables of methods
@@ -227,10 +222,7 @@ def with_forms(
 def match(
     classes: Sequence[ModelClass], records: Records
 ) -> tuple[ModelClass | None, Any, dict[str, str]]:
-    """Find the first class that a model belongs to, and the structure that it recognises.
-
-    Return also why the model does not belong to those that were tried before, by title.
-    """
+    """Find a model's first class, its structure there, and why the classes before do not fit."""
     reasons: dict[str, str] = {}
     for model_class in classes:
         try:
@@ -244,13 +236,13 @@ def match(
 
 def build_matching(
     method: str, classes: Sequence[ModelClass], records: Records, options: Options
-) -> Method | OnRealLine:
+) -> Method | OnScale:
     """Build a method for the first class that the model belongs to."""
     model_class, structure, reasons = match(classes, records)
     if model_class is not None:
         _refuse_unread(model_class, classes, options)
         built = _built(model_class, records, structure, options)
-        if isinstance(built, OnRealLine) or getattr(options, "noise_aware", True):
+        if isinstance(built, OnScale) or getattr(options, "noise_aware", True):
             return built
         return built._replace(noise_aware=None)
     listed = "; ".join(f"{title}: {reason}" for title, reason in reasons.items())
@@ -262,7 +254,7 @@ def build_matching(
 
 def _built(
     model_class: ModelClass, records: Records, structure: Any, options: Options
-) -> Method | OnRealLine:
+) -> Method | OnScale:
     form = getattr(options, "form", None) or ""
     if form not in model_class.of_papers:
         built = model_class.build(records, structure, options)

@@ -48,10 +48,9 @@ def finite_draws(latents: tuple[AnyVariable, ...], number: int) -> np.ndarray | 
 
 
 def made_once[Made](records: Records, what: Hashable, make: Callable[[], Made]) -> Made:
-    """Return what ``make`` makes of the log prior and the latents: graphs, and no function.
+    """Return the graphs, called ``what``, that ``make`` makes of the log prior and the latents.
 
-    ``what`` distinguishes it from all else that is made of a prior. The graphs may be those of
-    another model, whose log prior is the same, operation by operation: the latents are theirs, too.
+    They may be those of a model whose log prior is the same, operation by operation.
     """
     key = graph_key(list(records.latents.values()), [records.prior])
     if key is None:  # an operation may keep what changes between two fits
@@ -76,21 +75,12 @@ def prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np.
 
 
 def prior_curvature(slope: Callable[[np.ndarray], np.ndarray], point: np.ndarray) -> np.ndarray:
-    """Differentiate the prior's gradient numerically: minus its Jacobian, symmetric, (d, d).
-
-    >>> prior_curvature(lambda z: -3 * z, np.zeros(1)).round(6)
-    array([[3.]])
-    """
+    """Differentiate the prior's gradient numerically: minus its Jacobian, symmetric, (d, d)."""
     return _curvature(slope, np.asarray(point, "float64").tobytes()).copy()
 
 
 def prior_precision(slope: Gradient, point: np.ndarray, least: float | np.ndarray) -> np.ndarray:
-    """Return the curvature of the log prior, and ``least``, by latents, for priors without an end.
-
-    >>> wide = np.array([1e-18, 1.0, 0.0])
-    >>> prior_precision(lambda z: -wide * z, np.zeros(3), 1e-24).diagonal()
-    array([1.e-18, 1.e+00, 1.e-24])
-    """
+    """Return the curvature of the log prior, and ``least`` of one without an end."""
     curvature = prior_curvature(slope, point)
     scale = np.sqrt(np.maximum(abs(curvature).max(axis=0), least))
     units = np.outer(scale, scale)
@@ -108,24 +98,20 @@ def _curvature(slope: Callable[[np.ndarray], np.ndarray], point: bytes) -> np.nd
     return np.asarray((matrix + matrix.T) / 2)
 
 
-def _steps(slope: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
-    """Return the step of each difference, (d,): short, and one scale long about a kink.
+def _steps(slope: Gradient, at: np.ndarray) -> np.ndarray:
+    """Return the step of each difference, (d,): short, and one scale long about a kink."""
 
-    >>> _steps(lambda z: np.array([-np.sign(z[0]) / 0.5, -z[1]]), np.array([0.1, 3.0]))
-    array([5.e-01, 1.e-04])
-    """
+    def fall_about(point: np.ndarray, step: float) -> np.ndarray:
+        return np.asarray(slope(point - step) - slope(point + step))
+
     steps = np.full(at.size, STEP)
     for centre in (np.zeros_like(at), at):
-        fall = _fall(slope, centre, STEP)
-        kinked = (fall > 1e-9) & (_fall(slope, centre, STEP / 2) > 0.9 * fall)
+        fall = fall_about(centre, STEP)
+        kinked = (fall > 1e-9) & (fall_about(centre, STEP / 2) > 0.9 * fall)
         if kinked.any():
-            fall = _fall(slope, np.where(kinked, centre, at), STEP)[kinked]
+            fall = fall_about(np.where(kinked, centre, at), STEP)[kinked]
             steps[kinked] = np.clip(2 / np.maximum(fall, 1e-9), STEP, LONGEST_STEP)
     return steps
-
-
-def _fall(slope: Callable[[np.ndarray], np.ndarray], at: np.ndarray, step: float) -> np.ndarray:
-    return np.asarray(slope(at - step) - slope(at + step))
 
 
 # --- graphs of latents at many draws -----------------------------------------------------------

@@ -89,19 +89,20 @@ DP_OPS = MethodSpec(
     page="posterior_sampling",
 )
 
-# {value of ``form=``: what builds it}
-OF_VIPS, OF_SEP = (
-    {form: of_paper("regression", form) for form in forms}
-    for forms in (("absolute", "paper"), ("damped", "algorithm3"))
-)
-CLASSES_OF_SEP = with_forms(sep.MODEL_CLASSES, {REGRESSIONS: OF_SEP})
+# {class of models: {value of ``form=``: what builds it}}
+OF_VIPS = {
+    REGRESSIONS: {form: of_paper("regression", form) for form in ("absolute", "paper")},
+    "topic models": {"absolute": of_paper("topics", "absolute")},
+}
+OF_SEP = {REGRESSIONS: {form: of_paper("regression", form) for form in ("damped", "algorithm3")}}
+CLASSES_OF_SEP = with_forms(sep.MODEL_CLASSES, OF_SEP)
 
 METHODS: dict[str, MethodSpec] = {
     spec.name: spec
     for spec in (
         dp_advi(of_paper("gradient_steps", "mean_field")),
         dp_fullrank_advi(of_paper("gradient_steps", "full_rank")),
-        vips.vips(with_forms(vips.MODEL_CLASSES, {REGRESSIONS: OF_VIPS})),
+        vips.vips(with_forms(vips.MODEL_CLASSES, OF_VIPS)),
         sep.dp_sep(CLASSES_OF_SEP),
         sep.sep(CLASSES_OF_SEP),
         DP_SGLD,

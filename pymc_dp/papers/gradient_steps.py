@@ -1,4 +1,4 @@
-"""Gradient steps of DP-ADVI (Jälkö et al. 2017), with aligned gradients (Jälkö et al. 2022).
+"""Gradient steps of DP-ADVI (Jälkö et al. 2017, equations 1 and 2), aligned (Jälkö et al. 2022).
 
 A record's contribution is d log p(record | z) / dz, d numbers; all else is post-processing.
 
@@ -23,7 +23,7 @@ from pymc_dp.contributions import gradients
 from pymc_dp.contributions.gradients import gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.methods.advi import AdviOptions, Prior
-from pymc_dp.methods.method import ADVI, PLAIN_ADVI, Compiled, Draws, Method, Trace, uncentred
+from pymc_dp.methods.method import ADVI, PLAIN_ADVI, Compiled, Draws, Method, uncentred
 from pymc_dp.methods.normal import describe_gaussian
 from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
 from pymc_dp.model import Records
@@ -36,8 +36,7 @@ class Defaults(NamedTuple):
     releases: int = 200
     learning_rate: float = 0.08
     last_rate: float = 0.1  # learning rates fall linearly to this share of their first values
-    # share of the learning rate that the d^2 / 2 entries of a full-rank factor take: they share the
-    # noise of d numbers, and would spread the draws of z if they followed it quickly
+    # share of the rate that entries of a full-rank factor take: they share the noise of d numbers
     factor_rate: float = 0.1
     start_sd: float = 0.1
     # weights of the average grow like t^4: half of it comes from the last eighth of the steps
@@ -86,17 +85,12 @@ class State(NamedTuple):
     noise_to_signal: float
 
 
-Update = Callable[[State, Query, Noisy], State]
-
-
 def by_steps(family: Family, records: Records, prior: Prior, options: AdviOptions) -> Method:
     """Release gradients, as the papers do; the releases of rounds are left for later.
 
     **Privacy.** Steps release the sum of the records' gradients, each clipped to ``clip_norm`` in
     L2 norm, which is the sensitivity (twice that under replace-one neighbours). Prior, entropy,
     steps, averages and draws are post-processing.
-
-    Source: equations 1 and 2 of Jälkö et al. (2017); aligned gradients: Jälkö et al. (2022).
     """
     if not options.aligned and family is FULL_RANK:
         raise ValueError("aligned=False is the paper's mean-field form: use method='dp_advi'.")
@@ -119,7 +113,7 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
 
     def compile_parts(backend: str) -> Compiled:
         score = contribute(records, backend, draws)
-        update: Update = partial(_update, family, optimizer, prior(backend), aligned)
+        update: Callable[..., State] = partial(_update, family, optimizer, prior(backend), aligned)
         if options.adaptive_clip is not None:
             score = gradients.with_clipped_count(score, options.adaptive_clip)
             update = _counted(update)
@@ -135,7 +129,11 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
         describe=lambda state: describe_gaussian(
             state.average["mu"], family.covariance(state.average), records.labels
         ),
-        trace=_trace,
+        trace=lambda state: {
+            "mean_path": (("rows",), state.params["mu"]),
+            "noise_to_signal": ((), state.noise_to_signal),
+            "clip_factor": ((), state.clip_factor),
+        },
         settings={"aligned": str(aligned), "obj_n_mc": draws} | integrated(records),
         algorithms=(ADVI if aligned else PLAIN_ADVI,),
         doubts=lambda state: (uncentred(records.term_names, BY_STEPS),) if clipped else (),
@@ -147,22 +145,13 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
 
 
 def softplus(rho: np.ndarray) -> np.ndarray:
-    """PyMC's map from rho to a standard deviation.
-
-    >>> bool(np.isclose(softplus(inverse_softplus(0.1)), 0.1))
-    True
-    """
+    """PyMC's map from rho to a standard deviation."""
     return np.asarray(np.logaddexp(0.0, rho))
 
 
 def inverse_softplus(sd: float) -> float:
     """Return the rho of a standard deviation."""
     return float(np.log(np.expm1(sd)))
-
-
-def mean_field_slopes(params: Params, eps: np.ndarray) -> np.ndarray:
-    """D z / d rho of the mean-field family at fixed draws; shape (k, d)."""
-    return np.asarray(eps * expit(params["rho"]))
 
 
 def _mean_field_gradient(params: Params, eps: np.ndarray, g: np.ndarray) -> Params:
@@ -203,16 +192,11 @@ def _full_rank_gradient(params: Params, eps: np.ndarray, g: np.ndarray) -> Param
     return {"mu": g.sum(axis=0) / len(g), "L_tril": grad}
 
 
-def _full_rank_covariance(params: Params) -> np.ndarray:
-    factor = cholesky(params)
-    return np.asarray(factor @ factor.T)
-
-
 FULL_RANK = Family(
     init=_full_rank_init,
     sample=lambda params, eps: params["mu"] + eps @ cholesky(params).T,
     gradient=_full_rank_gradient,
-    covariance=_full_rank_covariance,
+    covariance=lambda params: cholesky(params) @ cholesky(params).T,
     pace={"mu": 1.0, "L_tril": DEFAULTS.factor_rate},
 )
 
@@ -288,7 +272,7 @@ def _query(
     points = family.sample(state.params, eps)
     context: Any = points
     if not options.aligned:
-        context = points, mean_field_slopes(state.params, eps)
+        context = points, eps * expit(state.params["rho"])  # d z / d rho
     clip_norm = clip_norms[state.t] * state.clip_factor
     if options.adaptive_clip is not None:
         context = gradients.AtClipNorm(context, clip_norm)
@@ -323,7 +307,7 @@ def _update(
     )
 
 
-def _counted(update: Update) -> Update:
+def _counted(update: Callable[..., State]) -> Callable[..., State]:
     """Update from the sum, and move the clip norm by the released count of clipped records."""
 
     def update_both(state: State, query: Query, noisy: Noisy) -> State:
@@ -341,11 +325,3 @@ def _posterior(
     eps = rng.standard_normal((draws, records.size))
     values = records.split(family.sample(state.average, eps))
     return dict(zip(records.point, values, strict=True))
-
-
-def _trace(state: State) -> Trace:
-    return {
-        "mean_path": (("rows",), state.params["mu"]),
-        "noise_to_signal": ((), state.noise_to_signal),
-        "clip_factor": ((), state.clip_factor),
-    }

@@ -31,9 +31,10 @@ def sep_kl_bound(
 ) -> KlBound:
     r"""Bound the divergence between a Gaussian posterior and the same one with noise.
 
-    The theorem adds independent noise to the entries of mean and covariance. A fit adds it to
-    natural parameters, and Gaussian noise breaks the theorem's assumption on eigenvalues with a
-    probability above 0, here of one in a hundred: take the bound as a heuristic.
+    Theorem 4.1 of Vinaroz and Park (Differentially private stochastic expectation propagation)
+    adds independent noise to the entries of mean and covariance. A fit adds it to natural
+    parameters, and Gaussian noise breaks the theorem's assumption on eigenvalues with a probability
+    above 0, here of one in a hundred: take the bound as a heuristic.
 
     Parameters
     ----------
@@ -59,10 +60,6 @@ def sep_kl_bound(
     -----
     **Privacy.** Reads released numbers alone. The paper evaluates the bound at the posterior
     without noise, which would be a release of its own.
-
-    References
-    ----------
-    Vinaroz and Park, Differentially private stochastic expectation propagation, theorem 4.1.
 
     Examples
     --------

@@ -34,9 +34,6 @@ def exact_draw(noise: float) -> float:
     **Privacy.** Private without delta (McSherry and Talwar 2007), as far as its draws are exact: a
     record moves density and normaliser by ``clip_norm / temperature`` each in log, and by twice
     that under replace-one.
-
-    >>> exact_draw(2.0)
-    1.0
     """
     return 2 / noise if noise else math.inf
 
@@ -55,13 +52,13 @@ def temperature_of(release: Release) -> float:
     return max(1.0, noise * release.clip_norm) if noise else 1.0
 
 
-def _about(release: Release) -> dict[str, Any]:
-    """Return what a result says of draws."""
-    kind = "draws by a Markov chain from a posterior of clipped, tempered log likelihoods"
-    return {"mechanism": kind, "temperature": temperature_of(release)}
-
-
-EXPONENTIAL = Mechanism("exponential", _draw_event, exact_draw, _about)
+BY_CHAIN = "draws by a Markov chain from a posterior of clipped, tempered log likelihoods"
+EXPONENTIAL = Mechanism(
+    "exponential",
+    _draw_event,
+    exact_draw,
+    lambda release: {"mechanism": BY_CHAIN, "temperature": temperature_of(release)},
+)
 
 
 class PosteriorDraw(NamedTuple):
@@ -134,11 +131,7 @@ class _Target:
 
 
 def posterior_draw(records: Records, backend: str, transitions: int) -> PosteriorDraw:
-    """Compile the tempered density of a model's records.
-
-    A gradient that is not a number is set to 0: it only shapes the sampler's proposals, whose
-    acceptance depends on the density alone.
-    """
+    """Compile the tempered density of a model's records."""
     latents = list(records.latents.values())
     each = checked(records, records.batch.log_likelihood())
     bound, temperature = pt.dscalar("bound"), pt.dscalar("temperature")
@@ -146,6 +139,7 @@ def posterior_draw(records: Records, backend: str, transitions: int) -> Posterio
     value = (records.prior + clipped.sum() / temperature).astype("float64")
     parts = pt.grad(value, latents, disconnected_inputs="ignore")
     slope = pt.concatenate([part.ravel() for part in parts]).astype("float64")
+    # it only shapes the sampler's proposals: their acceptance depends on the density alone
     slope = pt.switch(pt.isnan(slope), 0.0, slope)
     log_likelihoods = on_batch(records, [], each, backend)
     evaluate = on_batch(records, [bound, temperature], [value, slope], backend)

@@ -10,14 +10,14 @@ A site. With psi ~ N(mu, s^2) under the cavity, g and beta are the first and sec
 log Z = log E p(y | psi) in mu, and its natural parameters are tau = -beta / (1 + s^2 beta) and
 nu = tau mu + g / (1 + s^2 beta) (Minka 2001, section 3.2).
 
-Algorithm 3 of the DP-SEP paper takes steps gamma / N, which are N times shorter than those of
-stochastic expectation propagation: after T passes a share exp(-gamma T / N) of the way remains.
+Algorithm 3 of the DP-SEP paper leaves a share exp(-gamma T / N) of the way after T passes.
 """
 
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import batched
 from math import prod
 from typing import Any, NamedTuple
 
@@ -30,8 +30,8 @@ from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import by_record
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.conjugate.blocks import probe_rows
-from pymc_dp.methods.conjugate.exponential import Natural, two_derivatives
+from pymc_dp.methods.conjugate.blocks import gaussian_latents, probe_rows
+from pymc_dp.methods.conjugate.exponential import Natural, flat_gradient, two_derivatives
 from pymc_dp.methods.linear import (
     GAUSSIAN,
     OTHER,
@@ -40,8 +40,10 @@ from pymc_dp.methods.linear import (
     Features,
     Predictor,
     Structure,
-    features,
+    by_entry,
+    expansion_graphs,
     pg_weight,
+    where_zero,
 )
 from pymc_dp.methods.method import (
     ALGORITHM_3,
@@ -87,17 +89,13 @@ class Defaults(NamedTuple):
     count_share: float = 0.1  # of the clip norm, that the count takes
     # eigenvalues of a curvature below this share of the noise's edge are raised to it
     floor: float = 0.5
-    # where a likelihood is no parabola, a step moves the latents by at most this many prior
-    # standard deviations, as a root mean square
-    trust_radius: float = 1.0
+    trust_radius: float = 1.0  # of steps, in prior sds, where a likelihood is no parabola
     ratio: float = 4.0  # VIPS: of the paper's two sensitivities, 2 and 1/2
-    # tilted moments: Gauss-Hermite nodes, Newton steps towards the mode, and how far in psi one of
-    # them may go
+    # tilted moments: Gauss-Hermite nodes, Newton steps towards the mode, and the longest in psi
     nodes: int = 20
     newton_steps: int = 10
     longest_newton_step: float = 3.0
-    # standard deviations of a cavity below which derivatives of the likelihood are averaged
-    narrow: float = 0.1
+    narrow: float = 0.1  # sd of a cavity below which derivatives of the likelihood are averaged
     least_tilted: float = 1e-6  # a tilted variance is at least this share of the cavity's
     # algorithm 3: passes over the data, gamma and clip norm of the paper's experiments; natural
     # parameters are clipped unscaled, and the count of records is not used
@@ -162,9 +160,8 @@ def layout_of(predictors: int, d: int) -> Layout:
 class Moments(NamedTuple):
     """Records at the current posterior; norms and sums read the same numbers."""
 
-    # a record's score is score_factor * score_row, (rows,) and (rows, d). With several entries of
-    # psi the row is A' r, summed once: entries may cancel, and differently in a norm and in a
-    # weighted sum
+    # a record's score is score_factor * score_row, (rows,) and (rows, d). Entries of psi are summed
+    # once: they may cancel, and differently in a norm and in a weighted sum
     score_row: np.ndarray
     score_factor: np.ndarray
     design: np.ndarray  # A, (rows, J, d)
@@ -180,10 +177,7 @@ def contribution(
     expects: Sequence[Expect],
     backend: str,
 ) -> FactoredContribution:
-    """Contribute scores, curvatures, noise statistics and a one; the context is a `Context`.
-
-    ``expects`` makes each likelihood quadratic.
-    """
+    """Contribute scores, curvatures, noise statistics and a one; the context is a `Context`."""
     compute = features(records, predictors, backend)
 
     def prepare(batch: Batch, context: Context) -> list[Moments]:
@@ -205,6 +199,27 @@ def contribution(
     # J outer products a record, each a row of the sum, whose norms add up to sqrt(J) at most
     entries = max(prod(predictor.shape) for predictor in predictors)
     return FactoredContribution(size, 4 * d, norms, weighted_sum, prepare, parts_norm=entries**1.5)
+
+
+def features(
+    records: Records, predictors: tuple[Predictor, ...], backend: str
+) -> Callable[[Batch], list[Features]]:
+    """Compile the features of a batch, one value for each predictor."""
+    gaussian = [records.latents[name] for name in gaussian_latents(records)]
+
+    def design(p: Predictor) -> Tensor:
+        # one entry of psi at a time, which keeps shapes static
+        entries = np.eye(prod(p.shape)).reshape(-1, *p.shape)
+        return pt.stack([flat_gradient((p.psi * one).sum(), gaussian) for one in entries])
+
+    parts = [(design(p), *expansion_graphs(records, p)[:-1]) for p in predictors]
+    evaluate = where_zero(records, [graph for part in parts for graph in part], backend)
+
+    def compute(batch: Batch) -> list[Features]:
+        values = batched(evaluate(batch), len(Features._fields))
+        return [by_entry(rest)._replace(design=design) for design, *rest in values]
+
+    return compute
 
 
 def moments(
@@ -304,13 +319,7 @@ def _closed(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray
 
 
 def probit(mean: np.ndarray, variance: np.ndarray) -> LogZ:
-    """Closed form for p(y | psi) = Phi(psi).
-
-    >>> import numpy as np
-    >>> probit(np.array([0.0, -1e9, 1e9]), np.zeros(3))
-    LogZ(slope=array([7.97884561e-01, 1.00000000e+09, 0.00000000e+00]),
-         curvature=array([-0.63661977, -1.        , -0.        ]))
-    """
+    """Closed form for p(y | psi) = Phi(psi)."""
     scale = np.sqrt(1 + variance)
     z = mean / scale
     # the density over the distribution function, which both underflow for an unlikely outcome
@@ -370,14 +379,7 @@ def _laplace(
 
 
 def site(log_z: LogZ, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
-    """Divide the tilted density's Gaussian by the cavity, N(mu, s^2): nu and tau.
-
-    >>> import numpy as np
-    >>> y, mu, variance = 2.0, 0.5, 3.0  # a Gaussian likelihood with noise of variance 1
-    >>> known = LogZ(np.array([(y - mu) / (1 + variance)]), np.array([-1 / (1 + variance)]))
-    >>> site(known, np.array([mu]), np.array([variance]))
-    Quadratic(slope=array([2.]), weight=array([1.]))
-    """
+    """Divide the tilted density's Gaussian by the cavity, N(mu, s^2): nu and tau."""
     share = np.maximum(1 + variance * log_z.curvature, DEFAULTS.least_tilted)
     weight = -log_z.curvature / share
     return Quadratic(log_z.slope / share + weight * mean, weight)
@@ -392,10 +394,8 @@ class Form(NamedTuple):
     title: str
     algorithm: Algorithm
     expect: Callable[[Records, Predictor, str], Expect]  # (records, predictor, backend) -> Expect
-    # t -> weight of release t = 0, 1, ... in the averages
-    rate: Callable[[int], float]
-    # (solved, mean, number of records) -> (mean, covariance): posterior or cavity for the next
-    # batch
+    rate: Callable[[int], float]  # t -> weight of release t = 0, 1, ... in the averages
+    # (solved, mean, number of records) -> (mean, covariance) at which the next batch is taken
     next_context: Callable[[Solved, np.ndarray, float], tuple[np.ndarray, np.ndarray]]
     layout: Layout  # of a record's vector
     longest: float = math.inf  # of the averages, as a vector

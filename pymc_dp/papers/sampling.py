@@ -19,7 +19,7 @@ import xarray as xr
 from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.method import POSTERIOR_SAMPLING, SGLD, Compiled, Draws, Method, Trace
+from pymc_dp.methods.method import POSTERIOR_SAMPLING, SGLD, Compiled, Draws, Method
 from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.options import (
     default_clip_norm,
@@ -69,9 +69,7 @@ class Iterates(NamedTuple):
 def build_sgld(records: Records, options: SgldOptions) -> Method:
     """Build private Langevin dynamics for one model.
 
-    The second half of the iterates is the posterior. The step is by default twice the sample rate,
-    at most a half, over the nominal number of records times ``clip_norm`` squared. No step is
-    longer than the wall's noise allows.
+    The second half of the iterates is the posterior.
 
     **Privacy.** ``n`` releases of the sum of the records' scores, each clipped to ``clip_norm``
     in L2 norm, which is the sensitivity (twice that under replace-one neighbours). Only the
@@ -109,7 +107,11 @@ def build_sgld(records: Records, options: SgldOptions) -> Method:
         ),
         posterior=partial(_posterior, records),
         describe=partial(_describe, records),
-        trace=_trace,
+        trace=lambda state: {
+            "sample_path": (("rows",), state.path[-1]),
+            "step": ((), state.step),
+            "noise_to_signal": ((), state.noise_to_signal),
+        },
         settings={"step": float(step)},
         algorithms=(SGLD,),
         defaults=(DEFAULTS, OF_GRADIENTS),
@@ -136,23 +138,12 @@ def _fixed(z: np.ndarray) -> np.ndarray:
 
 
 def langevin_step(step: float, noisy: Noisy) -> float:
-    """Cut a step to the longest whose Langevin noise the wall's noise does not exceed.
-
-    A step eta turns the wall's noise into one of standard deviation ``eta / 2 * sd / q``, which
-    is the square root of eta at ``(2 q / sd)^2``.
-
-    >>> langevin_step(1.0, Noisy(np.zeros(1), sd=4.0, sample_rate=0.5))
-    0.0625
-    """
+    """Cut a step to (2 q / sd)^2, whose Langevin noise is as large as the wall's noise."""
     return float(min(step, (2 * noisy.sample_rate / noisy.sd) ** 2) if noisy.sd else step)
 
 
 def filling_sd(step: float, noisy: Noisy) -> float:
-    """Standard deviation of the public noise that a step needs beside the wall's.
-
-    >>> filling_sd(0.0625, Noisy(np.zeros(1), sd=4.0, sample_rate=0.5))
-    0.0
-    """
+    """Standard deviation of the public noise that a step needs beside the wall's."""
     present = (step / 2 * noisy.sd / noisy.sample_rate) ** 2
     return math.sqrt(max(0.0, step - present))
 
@@ -175,18 +166,7 @@ def _describe(records: Records, state: Iterates) -> xr.Dataset:
     return xr.Dataset({k: ("rows", v) for k, v in moments.items()}, {"rows": records.labels})
 
 
-def _trace(state: Iterates) -> Trace:
-    return {
-        "sample_path": (("rows",), state.path[-1]),
-        "step": ((), state.step),
-        "noise_to_signal": ((), state.noise_to_signal),
-    }
-
-
 # --- posterior sampling ------------------------------------------------------------------------
-
-
-Drawn = tuple[np.ndarray, ...]  # the draws that were released, each of shape (size,)
 
 
 def build_ops(records: Records, options: OpsOptions) -> Method:
@@ -212,13 +192,13 @@ def build_ops(records: Records, options: OpsOptions) -> Method:
         contributions = {"draw": posterior_draw(records, backend, transitions)}
         return Compiled(contributions, lambda state, query, noisy: (*state, noisy.value))
 
-    def released(state: Drawn) -> np.ndarray:
+    def released(state: tuple[np.ndarray, ...]) -> np.ndarray:
         return np.array(state or [records.start])
 
-    def posterior(state: Drawn, draws: int, rng: np.random.Generator) -> Draws:
+    def posterior(state: tuple[np.ndarray, ...], draws: int, rng: np.random.Generator) -> Draws:
         return dict(zip(records.point, records.split(released(state)[:draws]), strict=True))
 
-    def describe(state: Drawn) -> xr.Dataset:
+    def describe(state: tuple[np.ndarray, ...]) -> xr.Dataset:
         draws = {"released_draws": (("draws", "rows"), released(state))}
         return xr.Dataset(draws, {"rows": records.labels})
 

@@ -3,8 +3,6 @@
 import ast
 from pathlib import Path
 
-import numpy as np
-import pymc as pm
 import pytest
 
 import pymc_dp
@@ -52,24 +50,6 @@ def test_every_name_solves_its_own_equation_of_a_logistic_regression(method, own
     assert algorithms(model, method) == (own,)
 
 
-@pytest.mark.parametrize("method", REGRESSIONS)
-def test_what_has_no_equation_of_its_own_has_the_name_of_another(method):
-    with pm.Model() as model:
-        w, v = pm.Normal("w", 0, 1, shape=3), pm.InverseGamma("v", 3, 2)
-        x = pm.Data("x", np.random.default_rng(0).normal(size=(60, 3)))
-        pm.Normal("y", x @ w, v**0.5, observed=np.zeros(60))
-    assert algorithms(model, method) == (NEWTON,)
-
-
-def test_sites_are_those_of_any_outcome_with_one_predictor():
-    with pm.Model() as model:
-        a, b = pm.Normal("a", 0, 1), pm.Normal("b", 0, 1)
-        x = pm.Data("x", np.random.default_rng(0).normal(size=60))
-        pm.Poisson("y", pm.math.exp(a + b * x), observed=np.zeros(60, int))
-    assert algorithms(model, "dp_sep") == (SITES_NEWTON,)
-    assert algorithms(model, "dp_advi") == (NEWTON,)
-
-
 @pytest.mark.parametrize(
     ("method", "settings", "ran"),
     [
@@ -115,10 +95,3 @@ def test_the_result_its_report_and_its_summary_say_the_algorithm():
     assert f"Algorithm of method='vips': {ran}." in pymc_dp.privacy_report(idata)
     assert pymc_dp.summary(idata).attrs["algorithm"] == ran
     assert "Jälkö" not in ran
-
-
-def test_steps_before_rounds_are_named_in_their_order():
-    model = model_of("conjugate", draw_data(60, seed=1))
-    idata = pymc_dp.fit(40, "dp_advi", model, **BUDGET, **QUICK)
-    assert idata["privacy"].attrs["algorithm"] == f"{ADVI}, then {NEWTON}"
-    assert np.isfinite(idata["posterior"]["rate"]).all()

@@ -1,7 +1,5 @@
 """Averages of noisy sums: weights, containers, and the variance of the noise that is left."""
 
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,11 +8,6 @@ from hypothesis import strategies as st
 from pymc_dp.methods.normal import NoisyAverage, covariance_with_noise
 
 WEIGHTS = st.lists(st.floats(0, 1), min_size=1, max_size=6)
-
-
-class Sums(NamedTuple):
-    score: np.ndarray
-    number: np.ndarray
 
 
 @given(weights=WEIGHTS, seed=st.integers(0, 2**32))
@@ -29,23 +22,6 @@ def test_an_average_is_the_weighted_sum_of_the_releases(weights, seed):
     used = len(coefficients)
     np.testing.assert_allclose(average.value, coefficients @ values[:used], atol=1e-12)
     np.testing.assert_allclose(average.variance, coefficients**2 @ variances[:used], atol=1e-12)
-
-
-def test_containers_stay_and_each_part_may_have_its_weight():
-    zero = Sums(np.zeros(2), np.zeros(()))
-    one = Sums(np.ones(2), np.ones(()))
-    average = NoisyAverage(zero, zero).add(one, one, 0.5)
-    assert isinstance(average.value, Sums)
-    np.testing.assert_array_equal(average.value.score, [0.5, 0.5])
-    assert average.variance.number == 0.25
-    average = NoisyAverage(zero, zero).add(one, one, Sums(1.0, 0.1))
-    np.testing.assert_array_equal(average.value.score, [1.0, 1.0])
-    assert average.value.number == pytest.approx(0.1)
-    nested = {"x": (np.zeros(1), np.zeros(1)), "y": (np.zeros(1),)}
-    latest = {"x": (np.ones(1), np.ones(1)), "y": (np.ones(1),)}
-    average = NoisyAverage(nested, nested).add(latest, latest, {"x": 0.5, "y": (0.2,)})
-    assert average.value["x"][1] == 0.5
-    assert average.value["y"][0] == pytest.approx(0.2)
 
 
 # --- never wider than the prior ------------------------------------------------------------------

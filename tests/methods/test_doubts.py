@@ -85,12 +85,6 @@ def test_what_is_said_against_it_helps():
     assert "method='dp_advi' centres" in doubts_of(model, method="vips", clip_norm=3.0)
 
 
-def test_sums_of_waiting_times_are_doubted_and_centred_scores_and_counts_are_not():
-    assert doubts_of(waiting_times(by_distribution), method="vips") == ""
-    coins = zoo.coin(np.arange(ROWS) % 3 == 0)
-    assert doubts_of(coins, method="vips") == ""
-
-
 def test_without_noise_nothing_is_clipped_and_nothing_doubted():
     model = waiting_times(by_potential)
     assert doubts_of(model, epsilon=np.inf, delta=None) == ""
@@ -195,22 +189,6 @@ def test_chains_that_do_not_move_are_doubted():
     assert doubts_of(groups(lambda name: pm.HalfCauchy(name, 1.0)), draws=50) == ""
 
 
-def hidden_where_the_posterior_is(share_of_prior):
-    model = zoo.line(np.ones((ROWS, 2)), np.zeros(ROWS), prior_sd=2)
-    records, _ = zoo.separated(model)
-    # 2 is the prior's sd: with the likelihood's precision the posterior has a share of it
-    known, H = first_known(np.eye(2) / 4, number=ROWS), (1 / share_of_prior**2 - 1) / 4 * np.eye(2)
-    state = scored_state(known, H, 1e-9 * np.eye(2), np.zeros(2), points=(0.0, 0.0))
-    report = state.report._replace(noise_unit=1.0, edge=0.5, misfit=0.0)
-    return doubts_of_rounds(records, known, state._replace(report=report))
-
-
-def test_noise_that_hides_curvature_is_told_where_the_posterior_is_wide():
-    [doubt] = hidden_where_the_posterior_is(0.9)
-    assert "Noise hides what the records say in 2 of 2 directions" in doubt.text
-    assert hidden_where_the_posterior_is(0.1) == ()
-
-
 def misfit_of(observe, of_units=False):
     """What is said where outcomes are not those of a distribution."""
     with pm.Model() as model:
@@ -249,9 +227,7 @@ def numbers(a):
 )
 def test_the_advice_on_outcomes_of_another_shape_is_for_their_kind(observe, advised):
     said = misfit_of(observe)
-    others = {"look for one that is missing", "pm.NegativeBinomial", "pm.BetaBinomial", "StudentT"}
     assert advised in said
-    assert not [text for text in others if text in said and text not in advised]
     assert "docs/units.md" not in said
 
 
@@ -259,4 +235,3 @@ def test_with_a_unit_the_likely_cause_is_that_its_records_depend_on_each_other()
     said = misfit_of(categories, of_units=True)
     assert "one unit are more alike than the model says" in said
     assert "docs/units.md" in said
-    assert "pm.Gamma" not in said

@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy.special import expit
-from scipy.stats import binom, chi2
+from scipy.stats import chi2
 
 import pymc_dp
 import pymc_dp.testing
@@ -18,8 +18,7 @@ from benchmarks.truth.problems import PROBLEMS
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.result import released_groups
 from pymc_dp.driver.run import compile_method, run, run_releases
-from pymc_dp.engine import method as engine
-from pymc_dp.engine import prior, start
+from pymc_dp.engine import prior
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.method import SCALES, SCORES
 from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL, NoisyBlock, draw
@@ -66,13 +65,6 @@ def logistic(rows=ROWS):
 @functools.cache
 def coin(rows=1000):
     return zoo.coin(np.arange(rows) % 10 < 3)
-
-
-def exact_linear():
-    """Posterior mean and covariance."""
-    X = design()
-    covariance = np.linalg.inv(X.T @ X + np.eye(3) / PRIOR_SD**2)
-    return covariance @ X.T @ linear_outcomes(), covariance
 
 
 # --- the last steps ------------------------------------------------------------------------------
@@ -152,13 +144,6 @@ def test_draws_are_as_wide_as_records_and_noise_together(case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_without_noise_on_what_was_released_they_are_the_posteriors(case):
-    family, told, plain, _ = case()
-    quiet = told._replace(variances=tuple(0 * v for v in told.variances))
-    check_variance(draw(family, quiet, DRAWS, np.random.default_rng(5)), plain)
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_five_percent_too_little_noise_is_caught(case):
     family, told, plain, noise = case()
     short = told._replace(variances=tuple(0.95 * v for v in told.variances))
@@ -187,27 +172,6 @@ def fitted(model, method, **terms):
     return pymc_dp.fit(model=model, method=method, **{**BUDGET, **QUIETLY, **terms})
 
 
-@functools.cache
-def schools():
-    """Effects of twelve schools about a common mean, of which no record tells by itself."""
-    rng = np.random.default_rng(21)
-    school = rng.integers(0, 12, 3000)
-    effects = rng.normal(0.5, 0.6, 12)
-    with pm.Model() as model:
-        mean, spread = pm.Normal("mean", 0, 2), pm.HalfNormal("spread", 1)
-        effect = pm.Normal("effect", mean, spread, shape=12)
-        pm.Normal("y", effect[pm.Data("school", school)], 1.0, observed=rng.normal(effects[school]))
-    return model
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_no_latent_of_groups_is_said_to_have_no_noise(seed):
-    with pymc_dp.testing.deterministic_noise(seed):
-        noise = fitted(schools(), "dp_advi", draws=300)["noise_sd"]
-    for name in ("mean", "effect"):
-        assert (noise[name] > 0).all()
-
-
 def test_the_noise_of_a_mean_is_how_far_means_are_from_each_other():
     means, noise = [], []
     prepared, compiled = ready(linear)
@@ -221,41 +185,6 @@ def test_the_noise_of_a_mean_is_how_far_means_are_from_each_other():
     squares = ((np.array(means) - np.mean(means, axis=0)) / np.mean(noise, axis=0)) ** 2
     # the noise counts what is not known of curvatures, too
     assert chi2.ppf(ALPHA, 3 * 19) / 2 < squares.sum() < chi2.isf(ALPHA, 3 * 19)
-
-
-def test_the_noise_shrinks_with_epsilon():
-    noise = []
-    for epsilon in (0.5, 2.0, 8.0, np.inf):
-        with pymc_dp.testing.deterministic_noise(1):
-            idata = fitted(linear(), "dp_advi", draws=300, epsilon=epsilon)
-        noise.append(pymc_dp.summary(idata)["noise_sd"].to_numpy())
-    assert (np.diff(noise, axis=0) < 0).all()
-    assert (np.array(noise[:-1]) > 0).all()
-    assert (noise[-1] == 0).all()
-
-
-@pytest.mark.slow
-def test_few_records_are_not_taken_for_many():
-    """Eighty values, whose number the noise on its count hides."""
-    y = np.random.default_rng(22).normal(3, 1, 80)
-    with pm.Model() as model:
-        mu, s = pm.Normal("mu", 0, 10), pm.HalfNormal("s", 5)
-        pm.Normal("y", mu, s, observed=y)
-    prepared, compiled = ready(lambda: model)
-    off = 0
-    for seed in range(20):
-        with pymc_dp.testing.deterministic_noise(seed):
-            states, _ = run_releases(prepared, compiled, np.random.default_rng(0), range(14))
-        made = prepared.records, prepared.method, states, 500, np.random.default_rng(1)
-        group = released_groups(*made)
-        off += any(is_off(group["posterior"][name], truth) for name, truth in (("mu", 3), ("s", 1)))
-    assert off <= binom.isf(ALPHA, 20, 0.05)
-
-
-def is_off(draws, truth):
-    """Whether a 90% interval and two standard deviations exclude the truth."""
-    inside = draws.quantile(0.05) <= truth <= draws.quantile(0.95)
-    return not inside and abs(draws.mean() - truth) > 2 * draws.std()
 
 
 @pytest.mark.parametrize("method", AWARE)
@@ -295,17 +224,6 @@ def test_the_posteriors_covariance_is_that_of_records_plus_that_of_noise(method)
         )
 
 
-def test_the_plain_posterior_of_a_block_does_not_depend_on_the_choice():
-    with pymc_dp.testing.deterministic_noise(1):
-        aware = fitted(coin(), "vips", draws=3000)
-    with pymc_dp.testing.deterministic_noise(1):
-        plain = fitted(coin(), "vips", draws=3000, noise_aware=False)
-    np.testing.assert_array_equal(aware["fit"]["mean_vector"], plain["fit"]["mean_vector"])
-    wide, narrow = (x["posterior"]["p"].to_numpy().var() for x in (aware, plain))
-    assert wide > narrow
-    assert float(aware["noise_sd"]["p"]) == pytest.approx((wide - narrow) ** 0.5, rel=1e-6)
-
-
 def share_of_records(model, name, **terms):
     """Return the posterior's variance without that of the noise, in median over few fits."""
     found = []
@@ -329,42 +247,6 @@ def defects(rows=ROWS, seed=16):
     with pm.Model() as model:
         pm.Poisson("y", pm.Gamma("rate", 2, 1), observed=counts)
     return model, "rate", (2 + counts.sum()) / (1 + rows) ** 2
-
-
-def numbers(monkeypatch, model):
-    """Return the number of records that each of few fits learns from its first release."""
-    found, measured = [], engine.measured
-
-    def spy(*terms):
-        found.append(measured(*terms))
-        return found[-1]
-
-    monkeypatch.setattr(engine, "measured", spy)
-    for seed in range(5):
-        with pymc_dp.testing.deterministic_noise(seed):
-            fitted(model, "dp_advi", draws=2)
-    return [state.number for state in found[1::2]]  # the trial before a fit is the other
-
-
-def test_the_number_of_records_is_what_the_first_release_says_of_it(monkeypatch):
-    model, _, _ = defects(300)
-    assert np.median(numbers(monkeypatch, model)) == pytest.approx(300, rel=0.1)
-    split = start.split_scales
-    monkeypatch.setattr(start, "split_scales", lambda value, d: split(3 * value, d))
-    assert np.median(numbers(monkeypatch, model)) != pytest.approx(300, rel=0.1)
-
-
-def test_the_unit_of_outcomes_changes_no_share_of_the_noise():
-    outcomes, shares = np.random.default_rng(18).normal(1.0, 1.0, ROWS), []
-    for unit in (1.0, 2.0**-30):
-        with pm.Model() as model:
-            mu, s = pm.Normal("mu", 0, unit), pm.HalfNormal("s", unit)
-            pm.Normal("y", mu, s, observed=unit * outcomes)
-        with pymc_dp.testing.deterministic_noise(1):
-            idata = fitted(model, "dp_advi", draws=2000)
-        shares.append(float(idata["noise_sd"]["mu"] / idata["posterior"]["mu"].std()))
-    assert shares[1] == pytest.approx(shares[0], abs=0.05)
-    assert shares[0] > 0.3
 
 
 # at epsilon 1 noise adds too little to the variance of defects for the fault to show
@@ -392,29 +274,13 @@ def test_without_noise_there_is_nothing_to_be_aware_of(method):
     assert default["privacy"].attrs["releases"] == 6
 
 
-@pytest.mark.parametrize("value", [1, 0, None, "yes", np.True_])
-def test_noise_aware_is_true_or_false(value):
-    with pytest.raises(TypeError, match="noise_aware=.* must be True or False"):
-        set_up(logistic(), "dp_advi", None, noise_aware=value, **BUDGET)
-
-
-@pytest.mark.parametrize("method", ["sep", "dp_sgld", "dp_ops"])
-def test_methods_that_do_not_know_their_noise_do_not_take_it(method):
-    terms = {} if method == "sep" else BUDGET
-    with pytest.raises(TypeError, match="unknown keyword"):
-        set_up(linear(), method, None, noise_aware=True, **terms)
-
-
 @pytest.mark.parametrize(
     "terms",
     [
         {},
-        {"epsilon": 0.2},
-        {"epsilon": 8.0},
         {"sampling": "full"},
         {"clip_norm": lambda t: 2.0 if t < 50 else 1.5},
         {"neighbours": "replace_one", "num_records": ROWS},
-        {"neighbours": "zero_out", "num_records": ROWS},
         {"accountant": "rdp"},
     ],
     ids=lambda terms: " ".join(terms) or "defaults",
@@ -429,21 +295,6 @@ def test_the_last_steps_share_the_plan(terms):
     names = [r.name for r in plan.releases for _ in range(r.count)]
     assert names == ["score"] * steps + [SCALES] + [SCORES] * rounds
     assert all(r.sampler == Full() for r in plan.releases if r.name in (SCALES, SCORES))
-
-
-def test_a_fit_makes_the_planned_releases_and_no_more():
-    idata = fitted(linear(), "dp_advi", n=20)
-    attrs = idata["privacy"].attrs
-    assert attrs["releases"] == attrs["releases_made"] == 20
-    assert attrs["epsilon"] <= 1
-
-
-def test_units_of_several_records_end_with_the_same_steps():
-    model = zoo.line(design(), linear_outcomes(), prior_sd=PRIOR_SD, person=np.arange(ROWS) // 4)
-    idata = fitted(model, "dp_advi", unit="person", epsilon=4.0)
-    mean, _ = exact_linear()
-    assert (idata["noise_sd"]["b"] > 0).all()
-    np.testing.assert_allclose(idata["fit"]["mean_vector"], mean, atol=0.06)
 
 
 # --- what is claimed about the noise, against many fits of the same data -------------------------

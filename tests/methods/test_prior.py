@@ -19,11 +19,6 @@ def of_observed(b):
     pm.Normal("y", b, 1.0, observed=np.zeros(5))
 
 
-def test_that_of_normal_priors_is_their_precision():
-    found = curvature_of(lambda: of_observed(pm.Normal("b", 0, 0.01)), [0.3])
-    np.testing.assert_allclose(found, [[1e4]], rtol=1e-6)
-
-
 @pytest.mark.parametrize("scale", [1e-2, 0.5, 1e3])
 @pytest.mark.parametrize("mean", [0.0, 3.0])
 def test_that_of_a_laplace_prior_is_one_over_its_squared_scale_about_the_kink(scale, mean):

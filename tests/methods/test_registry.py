@@ -1,6 +1,5 @@
 """What holds for the spec of every method, so that a new one cannot forget it."""
 
-import dataclasses
 import inspect
 import json
 import typing
@@ -10,7 +9,6 @@ import pytest
 
 import pymc_dp
 from pymc_dp.driver.fit import set_up
-from pymc_dp.methods.options import Options, option
 from pymc_dp.methods.registry import METHODS, method_named
 from pymc_dp.sampling.samplers import Poisson
 from tests import zoo
@@ -48,16 +46,3 @@ def test_every_method_states_its_tuned_constants(name):
     assert constants
     assert json.loads(json.dumps(constants)).keys() == constants.keys()
     assert all(constants.values())
-
-
-def test_an_option_of_the_wrong_type_is_refused_with_its_name():
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Some(Options):
-        flag: bool = option(True, "a flag")
-        count: int | None = option(None, "a count")
-
-    assert set(Some.keywords()) == {"flag", "count"}
-    with pytest.raises(TypeError, match="flag=1 must be True or False"):
-        Some(**TERMS, flag=1)
-    with pytest.raises(ValueError, match="count=0"):
-        Some(**TERMS, count=0)

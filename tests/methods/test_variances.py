@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 import pymc_dp
-from pymc_dp.methods.conjugate.exponential import GAMMA, INVERSE_GAMMA, of_precision, of_variance
 from tests.zoo import build
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
@@ -20,7 +19,6 @@ X = RNG.normal(size=(N, 2))
 REAL = X @ [1.5, -0.5] + 0.7 * RNG.normal(size=N)
 GROUP = np.arange(N) % 8
 EFFECTS = RNG.normal(0, 0.8, 8)[GROUP] + 0.5 * RNG.normal(size=N)
-ETA = (np.array([4.0, 7.5]), np.array([3.0, 0.2]))  # shapes 3 and 6.5
 
 
 def fitted(model, method, **settings):
@@ -29,30 +27,6 @@ def fitted(model, method, **settings):
 
 
 # --- the family ----------------------------------------------------------------------------------
-
-
-def test_moments_and_draws_are_those_of_the_distribution():
-    law = stats.invgamma(ETA[0] - 1, scale=ETA[1])
-    mean, sd = INVERSE_GAMMA.moments(ETA)
-    np.testing.assert_allclose((mean, sd), (law.mean(), law.std()))
-    draws = INVERSE_GAMMA.sample(ETA, 4000, np.random.default_rng(0))
-    for k in range(2):
-        one = stats.invgamma(ETA[0][k] - 1, scale=ETA[1][k])
-        assert stats.kstest(draws[:, k], one.cdf).pvalue > 1e-6
-
-
-def test_points_have_the_mean_of_the_logarithm_and_of_the_inverse():
-    draws = INVERSE_GAMMA.sample(ETA, 200_000, np.random.default_rng(0))
-    points = np.stack(INVERSE_GAMMA.rule(ETA))
-    np.testing.assert_allclose(np.log(points).mean(axis=0), np.log(draws).mean(axis=0), atol=0.01)
-    np.testing.assert_allclose((1 / points).mean(axis=0), (1 / draws).mean(axis=0), rtol=0.01)
-
-
-def test_a_variance_is_one_over_a_precision():
-    again = of_variance(of_precision(ETA))
-    np.testing.assert_array_equal(again, ETA)
-    same = 1 / GAMMA.sample(of_precision(ETA), 5, np.random.default_rng(3))
-    np.testing.assert_array_equal(INVERSE_GAMMA.sample(ETA, 5, np.random.default_rng(3)), same)
 
 
 # --- fits without noise --------------------------------------------------------------------------
@@ -65,16 +39,6 @@ def test_a_variance_about_a_known_mean_has_its_conjugate_posterior():
     fit = fitted(model, "vips")["fit"]
     assert float(fit["v.log_inverse_coefficient"]) - 1 == pytest.approx(3 + N / 2)
     assert float(fit["v.inverse_coefficient"]) == pytest.approx(2 + np.sum((REAL - 1) ** 2) / 2)
-
-
-def regression():
-    w, v = pm.Normal("w", 0, 2, shape=2), pm.InverseGamma("v", 3, 2)
-    pm.Normal("y", pm.Data("X", X) @ w, pm.math.sqrt(v), observed=REAL)
-
-
-def the_same_by_precision():
-    w, tau = pm.Normal("w", 0, 2, shape=2), pm.Gamma("tau", 3, 2)
-    pm.Normal("y", pm.Data("X", X) @ w, tau=tau, observed=REAL)
 
 
 def groups():
@@ -113,28 +77,3 @@ def test_groups_with_unknown_variances_are_coordinate_ascents(method):
         np.testing.assert_allclose(got, (shape + 1, rate), rtol=1e-3)
         law = stats.invgamma(shape, scale=rate)
         assert stats.kstest(fit["posterior"][name].to_numpy().ravel(), law.cdf).pvalue > 1e-6
-
-
-@pytest.mark.parametrize("method", ["vips", "dp_sep"])
-def test_a_variance_is_found_as_its_precision_is(method):
-    variance, precision = (
-        fitted(built(x), method, draws=50) for x in (regression, the_same_by_precision)
-    )
-    one, other = (fit["posterior"].to_dataset() for fit in (variance, precision))
-    np.testing.assert_allclose(one["w"], other["w"], rtol=1e-9)
-    np.testing.assert_allclose(1 / one["v"], other["tau"], rtol=1e-9)
-
-
-def test_explain_says_what_a_variance_is():
-    text = str(pymc_dp.explain(built(groups)))
-    assert "inverse gamma block: variance of the noise" in text
-    assert "inverse gamma block: variance of Gaussian latents" in text
-
-
-def test_a_scale_that_is_no_variance_is_refused():
-    with pm.Model() as model:
-        s = pm.InverseGamma("s", 3, 2)
-        pm.Normal("y", pm.Normal("mu", 0, 1), s, observed=REAL)
-    for method in ("vips", "dp_sep"):
-        with pytest.raises(pymc_dp.NotSeparableError):
-            fitted(model, method)

@@ -1,30 +1,17 @@
-"""Without noise nothing is clipped unless a clip norm is given: such fits are references.
+"""Without noise nothing is clipped unless a clip norm is given: such fits are references."""
 
-The data are far from unit scale, so that a default clip norm would cut nearly every record.
-"""
-
-import functools
 import math
 
-import numpy as np
-import pymc as pm
 import pytest
 
-import pymc_dp
 from pymc_dp.driver.fit import set_up
 from pymc_dp.methods.mixture.sketch import SKETCH
 from pymc_dp.methods.registry import METHODS
-from pymc_dp.privacy.wall import PrivacyWall
 from tests.conformance.model_classes import CLASSES, draw_data, model_of
 from tests.conformance.test_methods import REFUSED
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 
-N = 300
-RNG = np.random.default_rng(8)
-X = RNG.normal(size=(N, 2)) * [1.0, 30.0]
-REAL = X @ [4.0, -0.5] + 9.0 * RNG.normal(size=N)
-SKEWED = RNG.exponential(1.0, N) ** 2 + 3.0
 PRIVATE = [name for name, spec in METHODS.items() if spec.private]
 # rounds in whitened coordinates ask for clip norms of their own, release by release
 STEPS = {method: {"noise_aware": False} for method in ("dp_advi", "dp_fullrank_advi")}
@@ -38,11 +25,6 @@ CASES = [
     if name not in REFUSED.get(method, set())
 ]
 CASES = [case for case in CASES if case not in BY_ROUNDS]
-
-
-def fitted(model, method, **settings):
-    settings = {"progressbar": False, "backend": "python", "random_seed": 1, **settings}
-    return pymc_dp.fit(model=model, method=method, epsilon=math.inf, sampling="full", **settings)
 
 
 def clip_norms(method, name, **settings):
@@ -70,99 +52,6 @@ def test_a_clip_norm_that_is_given_holds_without_noise(method, name):
     assert clip_norms(method, name, **steps, **{given: 0.7}) == {0.7}
 
 
-@pytest.mark.parametrize(
-    ("method", "model"), [*((m, "regression") for m in STEPS), ("vips", "logistic")]
-)
-def test_rounds_clip_nothing_without_noise(monkeypatch, method, model):
-    release, asked = PrivacyWall.release, []
-
-    def spy(self, query):
-        asked.append(query)
-        return release(self, query)
-
-    monkeypatch.setattr(PrivacyWall, "release", spy)
-    made = regression() if model == "regression" else model_of(model, draw_data(29, seed=0))
-    fitted(made, method, draws=5)
-    # the first release counts bins of scores, each record once for every latent
-    assert {query.clip_norm for query in asked[1:]} == {math.inf}
-
-
 def test_to_ask_for_an_adaptive_clip_norm_is_to_ask_for_clipping():
     [clip_norm] = clip_norms("dp_advi", "logistic", adaptive_clip=0.8)
     assert clip_norm < math.inf
-
-
-@functools.cache
-def regression():
-    with pm.Model() as model:
-        w = pm.Normal("w", 0, 10, shape=2)
-        tau = pm.Gamma("tau", 2, 10)
-        pm.Normal("y", pm.Data("x", X) @ w, tau=tau, observed=REAL)
-    return model
-
-
-def coordinate_ascent():
-    """Mean and sd of the weights, and of the precision: the factorised optimum, by hand."""
-    precision, rate = 0.1, 10.0
-    for _ in range(200):
-        covariance = np.linalg.inv(precision * X.T @ X + np.eye(2) / 100)
-        mean = covariance @ (precision * X.T @ REAL)
-        spread = np.sum((REAL - X @ mean) ** 2) + np.trace(X.T @ X @ covariance)
-        rate = 10 + spread / 2
-        precision = (2 + N / 2) / rate
-    of_precision = np.array([precision, (2 + N / 2) ** 0.5 / rate])
-    return mean, np.sqrt(np.diag(covariance)), of_precision
-
-
-def check_regression(method):
-    mean, sd, of_precision = coordinate_ascent()
-    idata = fitted(regression(), method, draws=20_000)
-    weights = idata["fit_stats"]["mean_path"].isel(release=-1).to_numpy()
-    np.testing.assert_allclose(weights, mean, atol=1e-3 * sd.min())
-    draws = idata["posterior"].to_dataset()
-    np.testing.assert_allclose(draws["w"].std(("chain", "draw")), sd, rtol=0.03)
-    got = [float(draws["tau"].mean()), float(draws["tau"].std())]
-    np.testing.assert_allclose(got, of_precision, rtol=0.03)
-
-
-@pytest.mark.parametrize("method", ["vips", "dp_sep"])
-def test_a_regression_with_unknown_noise_is_coordinate_ascents(method):
-    check_regression(method)
-
-
-@functools.cache
-def location_and_scale():
-    with pm.Model() as model:
-        mu, s = pm.Normal("mu", 0, 10), pm.HalfNormal("s", 10)
-        pm.Normal("y", mu, s, observed=SKEWED)
-    return model
-
-
-def moments_by_quadrature():
-    """Mean and sd of mu and s."""
-    mu, s = np.meshgrid(np.linspace(4, 6, 401), np.linspace(3, 7, 401), indexing="ij")
-    spread = np.sum(SKEWED**2) - 2 * mu * SKEWED.sum() + N * mu**2
-    log_density = -N * np.log(s) - spread / (2 * s**2) - (mu**2 + s**2) / 200
-    mass = np.exp(log_density - log_density.max())
-    mass /= mass.sum()
-    means = [np.sum(mass * x) for x in (mu, s)]
-    sds = [np.sqrt(np.sum(mass * (x - m) ** 2)) for x, m in zip((mu, s), means, strict=True)]
-    return np.array(means), np.array(sds)
-
-
-def off_by(method, **settings):
-    """How far the draws' means are from the posterior's, in its standard deviations."""
-    means, sds = moments_by_quadrature()
-    draws = fitted(location_and_scale(), method, **settings)["posterior"].to_dataset()
-    return np.array([float(draws[name].mean()) for name in ("mu", "s")] - means) / sds
-
-
-# what is four draws, and a walk that is worth as many
-WALK = {"method": "dp_sgld", "n": 2500, "step": 1.0 / N}
-CHAINS = {"method": "dp_ops", "n": 4, "transitions": 100}
-
-
-@pytest.mark.parametrize("settings", [WALK, CHAINS], ids=["dp_sgld", "dp_ops"])
-def test_draws_are_those_of_the_posterior_of_a_location_and_a_scale(settings):
-    # the mean of four draws is off by 5 / 2 standard deviations at most
-    assert (np.abs(off_by(**settings)) < 5 / 2).all()

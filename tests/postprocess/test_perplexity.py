@@ -8,7 +8,7 @@ import xarray as xr
 from scipy.sparse import csr_matrix
 
 import pymc_dp
-from tests.methods.vips.topics.topic_fits import result
+from tests.methods.vips.test_topics import result
 
 TWO = np.array([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
 NEW = np.array([[3, 1, 0], [0, 0, 2], [0, 0, 0], [5, 1, 9]])

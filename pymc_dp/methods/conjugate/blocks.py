@@ -1,11 +1,10 @@
 """Blocks of latents with conjugate priors: proof, messages of the prior, and what a result says.
 
-Graphs are compiled as functions of rows and points, and tried at random ones: this decides which
-structure a model has. The prior of a block decides its family, and its messages prove that it is
-conjugate. Expectations under a factorised posterior are then exact: a rule is a list of points
-whose plain average reproduces the expectation of a group's sufficient statistics. In a conjugate
-model the natural parameters that reach one block are linear in the statistics of every other
-block, so their average over the product of the rules is their expectation.
+Graphs are compiled as functions of rows and points, and tried at random ones. The prior of a block
+decides its family, and its messages prove that it is conjugate. Expectations under a factorised
+posterior are then exact: a rule is a list of points whose plain average reproduces the expectation
+of a group's sufficient statistics. The natural parameters that reach one block are linear in the
+statistics of every other, so their average over the product of the rules is their expectation.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -105,11 +104,7 @@ class ConjugatePrior(NamedTuple):
         posterior: Mapping[str, Natural],
         rounds: int = ROUNDS,
     ) -> dict[str, Natural]:
-        """Set each block to its prior's natural parameters plus those of the likelihood.
-
-        Blocks whose priors depend on each other are updated in turn until they converge. A block
-        without an entry in ``likelihood`` follows its prior alone.
-        """
+        """Set blocks in turn to prior plus ``likelihood``, if it has them, until they converge."""
         names, posterior = tuple(names), dict(posterior)
         for _ in range(rounds):
             before = dict(posterior)
@@ -152,14 +147,9 @@ def gaussian_latents(records: Records) -> list[str]:
     return [name for name in records.latents if issubclass(records.distributions[name], normal)]
 
 
-def is_variance(records: Records, name: str) -> bool:
-    """Whether a latent stands for one over a precision, by its prior."""
-    return issubclass(records.distributions[name], InvGammaRV)
-
-
 def precision_family(records: Records, name: str) -> ExponentialFamily:
-    """Find the family whose statistics are those of a precision: (a, b) of a log tau - b tau."""
-    return INVERSE_GAMMA if is_variance(records, name) else GAMMA
+    """Return the family of a precision, or of one over it, with (a, b) of a log tau - b tau."""
+    return INVERSE_GAMMA if issubclass(records.distributions[name], InvGammaRV) else GAMMA
 
 
 def conjugate_prior(
@@ -189,10 +179,7 @@ def prior_messages(
 def at_points(
     records: Records, what: Hashable, graphs: Callable[[], Sequence[AnyVariable]]
 ) -> tuple[Callable[[Sequence[Point]], Natural], tuple[str, ...]]:
-    """Compile graphs of the prior for many points at once, and name the latents that they read.
-
-    ``what`` names the graphs among all that are made of a prior.
-    """
+    """Compile graphs of the prior, called ``what``, for many points; name the latents they read."""
     inputs, rows, needs = made_once(records, what, lambda: _for_points(records, graphs()))
     fn = function(inputs, rows, "python")
 
@@ -231,19 +218,6 @@ def rules_of(
         else [{name: x} for x in family.rule(posterior[name])]
         for name, family in families.items()
     ]
-
-
-def rule_of_normal(name: str, mean: np.ndarray, covariance: np.ndarray) -> Rule:
-    """Return a rule for a Gaussian vector: exact for polynomials of degree three.
-
-    >>> import numpy as np
-    >>> points = rule_of_normal("x", np.zeros(2), np.eye(2))
-    >>> float(np.mean([point["x"][0] ** 2 for point in points]))
-    1.0000000000000002
-    """
-    values, vectors = np.linalg.eigh(covariance)
-    steps = (vectors * np.sqrt(np.maximum(values, 0.0) * len(mean))).T
-    return [{name: mean + sign * step} for step in steps for sign in (1, -1)]
 
 
 def grid(rules: Iterable[Rule]) -> Iterator[Point]:
@@ -343,10 +317,7 @@ def describe(
     posterior: Mapping[str, Natural],
     variances: Mapping[str, Natural],
 ) -> xr.Dataset:
-    """Return means, standard deviations and the natural parameters of factorised blocks.
-
-    ``variances`` are those of the noise on the natural parameters.
-    """
+    """Return moments and natural parameters of factorised blocks, with the noise on the latter."""
     mean, sd = flat_moments(families, posterior)
     variables = {"mean_vector": ("rows", mean), "standard_deviation": ("rows", sd)}
     variables |= natural_parameters(records, families, posterior)
@@ -365,11 +336,6 @@ def natural_parameters(
         for name, family in families.items()
         for parameter, value in zip(family.parameters, posterior[name], strict=True)
     }
-
-
-def labels_of(records: Records, names: Collection[str]) -> list[str]:
-    """Labels of the coordinates of some latents, in the model's order."""
-    return [label for label in records.labels if label.split("[")[0] in names]
 
 
 def dims_of(records: Records, name: str) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
 """A start for mixtures whose outcomes are numbers: two histograms of the outcomes.
 
 The bins of the first one are as likely as each other under the prior, and those of the second under
-the first. The start is at the latents whose outcomes explain such a histogram best. To search for
-them is post-processing, so that all of the prior may be tried.
+the first. The start is at the latents whose outcomes explain such a histogram best.
 """
 
 from collections.abc import Callable
@@ -18,9 +17,8 @@ from pymc_dp.contributions.checks import HISTOGRAM_NORM, outcome_histogram
 from pymc_dp.contributions.gradients import each_gradient, on_batch
 from pymc_dp.contributions.scores import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.engine.outcomes import made_up_outcomes, outcomes_alone
-from pymc_dp.methods.method import Compiled, Method
+from pymc_dp.methods.method import Compiled, Method, PrivateStart, Values, reported_as
 from pymc_dp.methods.prior import finite_draws, prior_gradient
-from pymc_dp.methods.private_start import PrivateStart, Values, reported_as
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch
 from pymc_dp.privacy.query import Noisy, Query
@@ -57,34 +55,13 @@ class State(NamedTuple):
     start: Values  # of the latents; nothing before the last histogram
 
 
-class Latents(NamedTuple):
-    """What the prior says, by draws; public numbers."""
-
-    draws: np.ndarray  # of all latents, (n, d); the first is the initial point
-    outcomes: np.ndarray  # drawn for them, sorted
-
-    @classmethod
-    def of(cls, records: Records, leaf: str) -> Self | None:
-        """Return None where nothing draws the prior, or the outcomes."""
-        draw = compile_draws(records, DEFAULTS.outcomes)
-        drawn = finite_draws(records.prior_draws, DEFAULTS.prior_draws)
-        if draw is None or drawn is None:
-            return None
-        latents = np.concatenate([records.start[None], drawn])
-        rng, one = np.random.default_rng(0), made_up_outcomes(records, 1)
-        drawn_for = [draw(one, z, rng) for z in latents]
-        outcomes = [each[drawn_name(leaf)].ravel() for each in drawn_for if not each[UNDRAWN].any()]
-        pooled = np.sort(np.concatenate([np.empty(0), *outcomes]))
-        pooled = pooled[np.isfinite(pooled)]
-        return cls(latents, pooled) if pooled.size else None
-
-
 class ScalarMixture(NamedTuple):
     """A mixture of numbers as functions on the real line, compiled before any release."""
 
     records: Records
     leaf: str
-    latents: Latents
+    draws: np.ndarray  # of all latents from the prior, (n, d); the first is the initial point
+    outcomes: np.ndarray  # drawn for them, sorted
     # (batch of outcomes, latents) -> log densities (rows,), and their slopes (rows, d)
     density: Callable[[Batch, np.ndarray], np.ndarray]
     slopes: Callable[[Batch, np.ndarray], np.ndarray]
@@ -95,12 +72,23 @@ class ScalarMixture(NamedTuple):
     @classmethod
     def of(cls, records: Records) -> Self | None:
         """Compile; return None where nothing draws the prior, or the outcomes."""
-        [leaf] = records.drawn
-        latents = Latents.of(records, leaf)
-        return latents and cls(
+        draw = compile_draws(records, DEFAULTS.outcomes)
+        drawn = finite_draws(records.prior_draws, DEFAULTS.prior_draws)
+        if draw is None or drawn is None:
+            return None
+        [leaf], latents = records.drawn, np.concatenate([records.start[None], drawn])
+        rng, one = np.random.default_rng(0), made_up_outcomes(records, 1)
+        drawn_for = [draw(one, z, rng) for z in latents]
+        outcomes = [each[drawn_name(leaf)].ravel() for each in drawn_for if not each[UNDRAWN].any()]
+        pooled = np.sort(np.concatenate([np.empty(0), *outcomes]))
+        pooled = pooled[np.isfinite(pooled)]
+        if not pooled.size:
+            return None
+        return cls(
             records,
             leaf,
             latents,
+            pooled,
             density=on_batch(records, [], records.batch.log_likelihood(), "python"),
             slopes=each_gradient(records, "python"),
             prior=function(list(records.latents.values()), records.prior, "python"),
@@ -160,16 +148,12 @@ def _before(
 
 def first_state(mixture: ScalarMixture) -> State:
     """Begin with bins that are as likely as each other under the prior."""
-    outcomes = mixture.latents.outcomes
+    outcomes = mixture.outcomes
     return State(0, _evenly(outcomes, np.ones(len(outcomes))), {})
 
 
 def _evenly(outcomes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the edges of bins that hold equal weights of sorted outcomes.
-
-    >>> _evenly(np.arange(1000.0), np.ones(1000))[:3].round()
-    array([ 8., 23., 39.])
-    """
+    """Return the edges of bins that hold equal weights of sorted outcomes."""
     shares = np.cumsum(weights) / weights.sum()
     wanted = (np.arange(DEFAULTS.bins - 1) + 0.5) / (DEFAULTS.bins - 1)
     return np.asarray(np.interp(wanted, shares, outcomes))
@@ -196,7 +180,7 @@ class _Points(NamedTuple):
 
 def _points(mixture: ScalarMixture, edges: np.ndarray) -> _Points:
     """Spread a few outcomes evenly over every bin; of whole numbers all, where these are fewer."""
-    drawn, most, each = mixture.latents.outcomes, DEFAULTS.points, np.arange(DEFAULTS.points)
+    drawn, most, each = mixture.outcomes, DEFAULTS.points, np.arange(DEFAULTS.points)
     ends = np.concatenate([[min(drawn[0], edges[0])], edges, [max(drawn[-1], edges[-1])]])
     if mixture.whole_numbers:
         ends = np.floor(ends)
@@ -250,7 +234,7 @@ class Explained:
 
 def _likeliest(explained: Explained) -> np.ndarray:
     """Go downhill from the initial point and the best draws of the prior."""
-    initial, *drawn = explained.mixture.latents.draws
+    initial, *drawn = explained.mixture.draws
     best = np.argsort([explained.loss(z)[0] for z in drawn])[: DEFAULTS.descents]
     starts = [initial, *(drawn[k] for k in best)]
     of_author, *others = [minimize(explained.loss, z, jac=True, method="L-BFGS-B") for z in starts]

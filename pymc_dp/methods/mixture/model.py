@@ -235,11 +235,7 @@ def roles(records: Records, model: MixtureModel) -> dict[str, str]:
 def lost_components(
     records: Records, slope: Callable[[np.ndarray], np.ndarray], described: xr.Dataset
 ) -> tuple[Doubt, ...]:
-    """List what speaks against a normal approximation of a mixture's posterior.
-
-    ``slope`` is the gradient of the log prior, and ``described`` has the posterior's moments by
-    coordinate. A mixture that starts far from its records has modes in which one component takes
-    them all.
+    """List signs of components that became one: far from their prior, or far wider than others.
 
     **Privacy.** Reads the released posterior and the prior: post-processing.
     """
@@ -247,10 +243,13 @@ def lost_components(
         return ()
     precision = np.diag(prior_curvature(slope, records.start))
     unit = np.where(precision > 0, precision, np.nan) ** 0.5
-    read = _read_by_mixtures(records)
+    terms = zip(records.term_names, records.batch.terms, strict=True)
+    ancestries = [set(ancestors([term])) for name, term in terms if name in records.mixtures]
+    of_any, sizes = set().union(*ancestries), [x.size for x in records.point.values()]
+    read = np.repeat([latent in of_any for latent in records.latents.values()], sizes)
     mixtures = f"of the mixture {quoted(records.mixtures)}"
     far = _far(records, slope, described, unit) & read
-    empty = _known_less(records, described, unit) & read
+    empty = _known_less(records, ancestries, described, unit) & read
     texts = []
     if far.any():
         texts.append(
@@ -281,7 +280,9 @@ def _far(
     return np.asarray(np.minimum(from_start, from_middle) > MOST_PRIOR_SDS)
 
 
-def _known_less(records: Records, described: xr.Dataset, unit: np.ndarray) -> np.ndarray:
+def _known_less(
+    records: Records, ancestries: list[set[AnyVariable]], described: xr.Dataset, unit: np.ndarray
+) -> np.ndarray:
     """Which latents of a component are known far less well than those of another, (d,)."""
     variance = described["standard_deviation"].to_numpy() ** 2
     variance = variance + np.diag(described["noise_covariance"].to_numpy())
@@ -289,7 +290,7 @@ def _known_less(records: Records, described: xr.Dataset, unit: np.ndarray) -> np
     widths = np.array([sd.get(label, np.nan) for label in records.labels]) * unit
     parts = records.split(widths)
     wide = [np.zeros(part.shape, bool) for part in parts]
-    for ancestry in _terms(records):
+    for ancestry in ancestries:
         own = {name for name, latent in records.latents.items() if latent in ancestry}
         dirichlet = [n for n in own if issubclass(records.distributions[n], DirichletRV)]
         counts = {records.point[name].shape[-1] + 1 for name in dirichlet}
@@ -298,19 +299,6 @@ def _known_less(records: Records, described: xr.Dataset, unit: np.ndarray) -> np
                 least = part.min(axis=-1, keepdims=True)
                 which |= part > MOST_WIDTH_RATIO * least
     return np.concatenate([which.ravel() for which in wide])
-
-
-def _read_by_mixtures(records: Records) -> np.ndarray:
-    """Which coordinates of the latents a mixture reads, (d,)."""
-    ancestry = set().union(*_terms(records))
-    sizes = [start.size for start in records.point.values()]
-    return np.repeat([latent in ancestry for latent in records.latents.values()], sizes)
-
-
-def _terms(records: Records) -> list[set[object]]:
-    """Return what each mixture's log density is computed from."""
-    terms = zip(records.term_names, records.batch.terms, strict=True)
-    return [set(ancestors([term])) for name, term in terms if name in records.mixtures]
 
 
 def _named(records: Records, chosen: np.ndarray) -> str:

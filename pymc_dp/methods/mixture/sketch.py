@@ -1,14 +1,10 @@
 """A private start for mixtures: a sketch of the records shows where the components are.
 
-Its phases: components are described at probe rows (`Places`); one release, of all records, sums
-waves over the space in which records lie (`contribution`); and components are placed so that their
-waves are nearest to what was released (`decode`).
-
-A record at u adds cos w'u and sin w'u for public frequencies w, so a release is the records'
-empirical characteristic function. Whatever the records are these numbers are bounded: nothing is
-clipped, and records far away do not matter more than others. The waves of a normal component are
-known, so its place follows by post-processing, with the noise and the prior taken into account:
-components are placed one after the other, then each is tried elsewhere, at no cost in privacy.
+Components are described at probe rows (`Places`); one release, of all records, sums waves over the
+space in which records lie (`contribution`): a record at u adds cos w'u and sin w'u for public
+frequencies w, which is the empirical characteristic function. The waves of a normal component are
+known, so components are placed, one after the other, where their waves are nearest to what was
+released, with the noise and the prior taken into account; then each is tried elsewhere (`decode`).
 
 Sources: Chatalic et al. (2022), Compressive learning with privacy guarantees, for the release;
 Keriven et al. (2018), Sketching for large-scale learning of mixture models, for the decoding.
@@ -25,11 +21,10 @@ from scipy.special import log_softmax, softmax
 from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.blocks import nearly_equal, probe_rows
-from pymc_dp.methods.method import Compiled, Method, Stage, chain
+from pymc_dp.methods.method import Compiled, Method, PrivateStart, Stage, Values, chain
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components, recognise
 from pymc_dp.methods.normal import Spectrum, number_of
 from pymc_dp.methods.options import NotConjugateError
-from pymc_dp.methods.private_start import PrivateStart, Values
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.norms import product
@@ -129,9 +124,7 @@ class SketchedStart(NamedTuple):
     def sketched(
         self, method: Method, begin: Callable[[np.ndarray], Any], num_records: int | None
     ) -> Method:
-        """Release a sketch, as a method whose states are those of another.
-
-        ``begin`` makes the other method's first state from all Gaussian latents, (d,).
+        """Release a sketch, whose state is the one that another method begins at v, (d,), with.
 
         **Privacy.** One release more, of all records: see `contribution` for its sensitivity. It
         has a share of the budget in the method's own plan. Finding the components in it is
@@ -390,30 +383,22 @@ class Decoder:
 
 
 def _improve(decoder: Decoder, placed: Placed) -> Placed:
-    places, rng = decoder.places, np.random.default_rng(1)
-    count = len(placed.means)
+    rng, count = np.random.default_rng(1), len(placed.means)
     placed = decoder.refine(placed)
-    pairs = [] if places.exchangeable else list(combinations(range(count), 2))
+    # components change places where weights or covariances differ
+    pairs = [] if decoder.places.exchangeable else list(combinations(range(count), 2))
     for _ in range(DEFAULTS.sweeps):
         before = placed.loss
         for k in range(count):
-            placed = min(placed, _elsewhere(decoder, placed, k, rng), key=lambda each: each.loss)
+            means, shares = placed.means.copy(), placed.shares.copy()
+            means[k], shares[k] = decoder.place(k, decoder.left(placed, without=k), rng)
+            elsewhere = decoder.refine(Placed(means, shares))
+            placed = min(placed, elsewhere, key=lambda each: each.loss)
         for j, k in pairs:
-            placed = min(placed, _exchanged(decoder, placed, j, k), key=lambda each: each.loss)
+            order = np.arange(count)
+            order[[j, k]] = k, j
+            exchanged = decoder.refine(Placed(placed.means[order], placed.shares[order]))
+            placed = min(placed, exchanged, key=lambda each: each.loss)
         if placed.loss > before - 1e-3:
             break
     return placed
-
-
-def _elsewhere(decoder: Decoder, placed: Placed, k: int, rng: np.random.Generator) -> Placed:
-    mean, share = decoder.place(k, decoder.left(placed, without=k), rng)
-    means, shares = placed.means.copy(), placed.shares.copy()
-    means[k], shares[k] = mean, share
-    return decoder.refine(Placed(means, shares))
-
-
-def _exchanged(decoder: Decoder, placed: Placed, j: int, k: int) -> Placed:
-    """Let two components change places; this matters where weights or covariances differ."""
-    order = np.arange(len(placed.means))
-    order[[j, k]] = k, j
-    return decoder.refine(Placed(placed.means[order], placed.shares[order]))

@@ -1,8 +1,8 @@
 """Mixtures of Gaussians by stochastic expectation propagation (Vinaroz and Park 2022).
 
-The phases: releases are planned (`build`); the fit begins at the public initial point, or where a
-sketch of the records puts the components; each release averages sites, moves the means and takes
-one site out; the last means are averaged into the posterior.
+The fit begins at the public initial point, or where a sketch of the records puts the components;
+each release averages sites, moves the means and takes one site out; the last means are averaged
+into the posterior.
 
 A record's site is its factor on each component's mean and weight. The tilted density of component k
 is a mixture of two Gaussians: with responsibility r_k the record belongs to it, else the factor is
@@ -17,18 +17,18 @@ import xarray as xr
 from scipy.special import softmax
 
 from pymc_dp.contributions.layout import Layout, Part
+from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.conjugate.blocks import natural_parameters
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, NoisyBlock, draw
 from pymc_dp.methods.method import (
     BY_ROUNDS,
     EXPECTATION_PROPAGATION,
-    NEWTON,
-    Algorithm,
     Compiled,
     Draws,
     Method,
-    OnRealLine,
+    OnScale,
     beside,
+    quoted,
     uncentred,
 )
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components
@@ -59,26 +59,14 @@ class Defaults(NamedTuple):
     """Public numbers; none of them is fitted to data."""
 
     releases: int = 20
-    annealed_releases: int = 30  # where only annealing separates components
     noiseless_releases: int = 100
     step: float = 0.5  # h in lambda <- (1 - h) lambda + h (sum of sites)
-    # clip norm over the typical norm of a record that certainly belongs to one component
-    clip_norm: float = 1.0
-    # factors of the precisions, of the weights' sites and of the count in a record's vector
+    # factors of the precisions and of the count in a record's vector
     precision_scale: float = 0.5
-    weights_scale: float = 1.0
     number_scale: float = 0.3
-    # components that start at one point begin this far from each other, in standard deviations of
-    # one record
-    separation: float = 0.1
     start_precision: float = 2.5  # precision of the components' means at the start, in records
-    # the likelihood's first power, and its increase over a fit, up to 1
-    first_temperature: float = 0.1
-    warming: float = 1.5
     least_share: float = 0.03  # a component has at least this share of the records
-    # the last share of the releases is averaged
-    averaged: float = 2 / 3
-    averaged_of_annealed: float = 1 / 3
+    averaged: float = 2 / 3  # the last share of the releases is averaged
     least_concentration: float = 0.1  # the least concentration of a weight
     trust_radius: float = 1.0  # prior standard deviations that a step moves the means by at most
 
@@ -92,7 +80,6 @@ class Context(NamedTuple):
     mean: np.ndarray  # of all Gaussian latents
     covariance: np.ndarray  # of each component's own latents
     concentration: np.ndarray  # of the weights
-    temperature: float  # the power of the likelihood
 
 
 class Sites(NamedTuple):
@@ -122,18 +109,6 @@ class _Fit(NamedTuple):
     root: np.ndarray  # symmetric roots of one record's precision
     settings: "Settings"
     releases: int
-    annealed: bool  # whether components part while the likelihood's power grows
-
-    def temperature(self, t: int) -> float:
-        """Power of the likelihood at release t: components with one start part slowly."""
-        if not self.annealed or self.releases == 1:
-            return 1.0
-        return min(1.0, DEFAULTS.first_temperature + DEFAULTS.warming * t / (self.releases - 1))
-
-    def weight(self, t: int) -> float:
-        """Weight of the mean after release t in the average of the last ones."""
-        averaged = DEFAULTS.averaged_of_annealed if self.annealed else DEFAULTS.averaged
-        return 1 / max(1, t + 1 - round((1 - averaged) * self.releases))
 
     def number(self, sums: NoisyAverage[Sites]) -> float:
         """Take the declared number of records, else the released one, as far as it is known."""
@@ -148,7 +123,7 @@ class _Fit(NamedTuple):
         return expanded
 
     def solve(self, precision: np.ndarray, mean: np.ndarray, gammas: Gammas) -> Solved:
-        """Multiply the sites of the means, of this precision (d, d), with the prior."""
+        """Multiply the sites of the means, of this precision (d, d), by the prior."""
         return solve(self.model.prior, lambda gammas: precision, mean, gammas)
 
     def within(self, covariance: np.ndarray) -> np.ndarray:
@@ -162,7 +137,7 @@ class _Fit(NamedTuple):
         return np.asarray(np.maximum(self.model.concentration + weights, least))
 
 
-def build(records: Records, model: MixtureModel, settings: "Settings") -> Method | OnRealLine:
+def build(records: Records, model: MixtureModel, settings: "Settings") -> Method | OnScale:
     """Build a method for a mixture: by default rounds, else stochastic expectation propagation.
 
     **Privacy.** Each release of sites is one vector: sites of the components' means in a record's
@@ -171,17 +146,22 @@ def build(records: Records, model: MixtureModel, settings: "Settings") -> Method
     (`SketchedStart`). All else is post-processing.
     """
     sketched = SketchedStart.of(records, model)
-    annealed = sketched is None and not model.starts_distinct
     number = settings.records_in_sums
     rounds = settings.rounds_from(lambda: sketched and sketched.of_rounds(number))
-    if rounds and not annealed:  # rounds do not part components that start at one point
+    if rounds:
         return rounds
-    count = DEFAULTS.annealed_releases if annealed else DEFAULTS.releases
-    count = count if settings.noisy else DEFAULTS.noiseless_releases
+    if sketched is None and not model.starts_distinct:
+        raise NotSeparableError(
+            f"The components of {quoted(records.term_names)} begin at one point, where their sites "
+            "are equal, and see a record at different places, so no sketch shows them: give "
+            "initial values that differ, by initval= or public_start=."
+        )
+    count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
+    # the norm of a record that certainly belongs to one component
     per_latent = 1 + DEFAULTS.precision_scale**2
     typical = model.blocks.shape[1] * per_latent + (model.weights is not None)
-    release = settings.release_spec(count, DEFAULTS.clip_norm * typical**0.5)
-    fit = _Fit(model, Spectrum.of(model.curvature).root(), settings, release.count, annealed)
+    release = settings.release_spec(count, typical**0.5)
+    fit = _Fit(model, Spectrum.of(model.curvature).root(), settings, release.count)
     method = Method(
         size=layout_of(*model.blocks.shape).size,
         releases=(release,),
@@ -189,15 +169,12 @@ def build(records: Records, model: MixtureModel, settings: "Settings") -> Method
             {"sites": contribution(components(records, model, backend), model, fit.root)},
             partial(_update, fit),
         ),
-        init=partial(_begin, fit),
+        init=lambda rng: _begin(fit, model.start),
         query=lambda state, rng: Query("sites", state.context),
         posterior=partial(_draw, fit),
         noise_aware=beside(partial(_draw, fit), partial(_draw_with_noise, fit)),
         describe=partial(_describe, records, fit),
-        trace=lambda state: {
-            "mean_path": (("gaussian",), state.mean),
-            "temperature": ((), state.context.temperature),
-        },
+        trace=lambda state: {"mean_path": (("gaussian",), state.mean)},
         settings={"form": "damped"},
         algorithms=(EXPECTATION_PROPAGATION,),
         doubts=lambda state: (uncentred(records.term_names, BY_ROUNDS),) if settings.noisy else (),
@@ -205,31 +182,16 @@ def build(records: Records, model: MixtureModel, settings: "Settings") -> Method
     )
     if sketched is None:
         return method
-    return sketched.before(method, partial(_begin_at, fit), number)
+    return sketched.before(method, partial(_begin, fit), number)
 
 
-def algorithm(records: Records, model: MixtureModel) -> Algorithm:
-    """Return what fits a mixture by default."""
-    has_start = model.starts_distinct or SketchedStart.of(records, model)
-    return NEWTON if has_start else EXPECTATION_PROPAGATION
-
-
-def _begin(fit: _Fit, rng: np.random.Generator) -> State:
-    """Start at the public initial point; components that only annealing parts begin beside it."""
-    mean, blocks = fit.model.start.copy(), fit.model.blocks
-    if fit.annealed:
-        offset = DEFAULTS.separation * rng.normal(size=(*blocks.shape, 1))
-        mean[blocks] += np.linalg.solve(fit.root, offset)[..., 0]
-    return _begin_at(fit, mean)
-
-
-def _begin_at(fit: _Fit, mean: np.ndarray) -> State:
+def _begin(fit: _Fit, mean: np.ndarray) -> State:
     model, (count, d) = fit.model, fit.model.blocks.shape
     precision = DEFAULTS.start_precision * np.tile(np.eye(d), (count, 1, 1))
     sites = Sites(np.zeros((count, d)), precision, np.zeros(count), np.zeros(()))
     solved = fit.solve(fit.expand(precision), mean, model.prior.start())
     covariance = fit.within(solved.covariance)
-    context = Context(mean, covariance, model.concentration, fit.temperature(0))
+    context = Context(mean, covariance, model.concentration)
     sums = NoisyAverage(sites, Sites(*np.zeros(4)))
     return State(0, sums, context, mean, solved, Average.start(mean))
 
@@ -239,7 +201,7 @@ def layout_of(count: int, d: int) -> Layout:
     parts = {
         "score": Part((count, d)),
         "precision": Part((count, d, d), DEFAULTS.precision_scale, symmetric=True),
-        "weights": Part((count,), DEFAULTS.weights_scale),
+        "weights": Part((count,)),
         "number": Part((), DEFAULTS.number_scale),
     }
     return Layout(parts)
@@ -266,11 +228,11 @@ def sites_of(
     ``slope``, (rows, K, d), their slopes in each component's own latents. ``curvature`` and
     ``root``, (K, d, d), are the precision H of one record, and its symmetric root.
     """
-    factor, share, out = basis_of(context.covariance, context.temperature * curvature, root)
-    slope = context.temperature * np.einsum("kde,nkd->nke", factor, slope)
+    factor, share, out = basis_of(context.covariance, curvature, root)
+    slope = np.einsum("kde,nkd->nke", factor, slope)
     shift = share * slope
     # log Z_k = l_k(m) + g' (V^-1 + H)^-1 g / 2 - log |I + V H| / 2, times the weight's mean
-    log_z = context.temperature * joint + np.vecdot(slope, shift) / 2
+    log_z = joint + np.vecdot(slope, shift) / 2
     log_z = log_z + np.log(share).sum(axis=1) / 2 + np.log(context.concentration)
     r = softmax(log_z, axis=1)[..., None]
     # the tilted covariance is diag(variance) + r (1 - r) shift shift'
@@ -297,12 +259,7 @@ def basis_of(
 
 
 def weight_sites(r: np.ndarray, concentration: np.ndarray) -> np.ndarray:
-    """Match means and the sum of variances of sum_k r_k Dirichlet(a + e_k) (Minka 2001).
-
-    >>> import numpy as np
-    >>> weight_sites(np.array([[1.0, 0.0]]), np.array([2.0, 3.0])).round(12)
-    array([[1., 0.]])
-    """
+    """Match means and the sum of variances of sum_k r_k Dirichlet(a + e_k) (Minka 2001)."""
     total = concentration.sum()
     mean = (concentration + r) / (total + 1)
     second = concentration * (concentration + 1) + 2 * r * (concentration + 1)
@@ -335,9 +292,9 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
         centre,
         fit.within(covariance),
         fit.concentration((1 - site_share(number)) * sums.value.weights),
-        fit.temperature(state.t + 1),
     )
-    average = state.average.add(mean, fresh, h, fit.weight(state.t))
+    weight = 1 / max(1, state.t + 1 - round((1 - DEFAULTS.averaged) * fit.releases))
+    average = state.average.add(mean, fresh, h, weight)
     return State(state.t + 1, sums, context, mean, solved, average)
 
 

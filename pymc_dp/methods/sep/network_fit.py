@@ -1,17 +1,11 @@
 """Bayesian networks by stochastic expectation propagation: sites, start, steps and posterior.
 
 Posteriors are independent Gaussians. Precision sites are averaged slowly; means move along the
-averaged scores at the cavity, in the metric of the precision. A factorised posterior and short
-steps are as much as the noise on hundreds of weights allows.
-
-A record's sites are its factors on each weight and on the noise's precision. With log Z of cavity
-times likelihood, g and c its derivatives in a weight's mean and variance, moments m + v g and
+averaged scores at the cavity, in the metric of the precision. With log Z of cavity times
+likelihood, g and c its derivatives in a weight's mean and variance, moments m + v g and
 v - v^2 (g^2 - 2 c) are matched (Hernandez-Lobato and Adams 2015, section 2), then divided by the
-cavity's.
-
-The start is public. Units that start equal stay equal, so weights start at random draws, scaled to
-the number of inputs that they add up. How long a record's vector is, is measured at probe records
-with features of unit scale.
+cavity's. Units that start equal stay equal, so weights start at public random draws, scaled to the
+number of inputs that they add up. Probe records measure how long a record's vector is.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,8 @@
 """Stochastic expectation propagation, private (Vinaroz and Park) and not (Li et al. 2015).
 
-The entry: options, regressions, the classes of models that `dp_sep` and `sep` fit, and the two
-methods. Mixtures of Gaussians and Bayesian networks are files beside this one; regressions are
-fitted by rounds, or as the papers do (`pymc_dp.papers.regression`). A record adds its site, the
-Gaussian factor that matches the moments of cavity times likelihood.
+A record adds its site, the Gaussian factor that matches the moments of cavity times likelihood.
+Mixtures of Gaussians and Bayesian networks are files beside this one; regressions are fitted by
+rounds, or as the papers do (`pymc_dp.papers.regression`).
 """
 
 import math
@@ -25,11 +24,11 @@ from pymc_dp.methods.linear import (
 )
 from pymc_dp.methods.method import (
     BACKPROPAGATION,
-    EXPECTATION_PROPAGATION,
+    NEWTON,
     NOT_PRIVATE_EP,
     SITES_NEWTON,
     Method,
-    OnRealLine,
+    OnScale,
     of_rounds,
 )
 from pymc_dp.methods.mixture import model as mixture_model
@@ -102,9 +101,7 @@ def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
     )
 
 
-def build_regression(
-    records: Records, structure: Structure, settings: Settings
-) -> OnRealLine | None:
+def build_regression(records: Records, structure: Structure, settings: Settings) -> OnScale | None:
     """Build rounds for linear predictors; None where an option asks for the papers' updates."""
     return settings.rounds_from(estimating=SITES)
 
@@ -125,7 +122,7 @@ MODEL_CLASSES = (
         mixture_model.recognise,
         mixture.build,
         mixture_model.roles,
-        mixture.algorithm,
+        lambda records, model: NEWTON,
         forms=("damped",),
         options=("step",),
         near=mixture_model.is_near,
@@ -164,8 +161,8 @@ def dp_sep(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
         build=partial(build_matching, "dp_sep", classes),
         options=Settings,
         fits="regressions, Gaussian mixtures, Bayesian neural networks",
-        by=f"regressions with one predictor: {SITES_NEWTON}; others and most mixtures: as dp_advi; "
-        f"other mixtures: {EXPECTATION_PROPAGATION}; networks: {BACKPROPAGATION}",
+        by=f"regressions with one predictor: {SITES_NEWTON}; others and mixtures: as dp_advi; "
+        f"networks: {BACKPROPAGATION}",
         page="dp_sep",
         constrained=True,
         model_classes=classes,
@@ -189,7 +186,7 @@ def sep(classes: tuple[ModelClass, ...] = MODEL_CLASSES) -> MethodSpec:
 
 def _build_plain(
     classes: tuple[ModelClass, ...], records: Records, options: PlainSettings
-) -> Method | OnRealLine:
+) -> Method | OnScale:
     settings = Settings(**vars(options), clip_norm=math.inf)
     built = build_matching("dp_sep", classes, records, settings)
-    return built if isinstance(built, OnRealLine) else built._replace(algorithms=(NOT_PRIVATE_EP,))
+    return built if isinstance(built, OnScale) else built._replace(algorithms=(NOT_PRIVATE_EP,))

@@ -1,8 +1,7 @@
 """Sigmoid belief nets: the model, recognised from the graph of one record, and VIPS for it.
 
 psi = W z + c is linear in the loadings W, the intercept c and binary latents z of one record, and
-the outcomes are logistic in it. First the prior of z is read; then loadings and intercept are
-identified by slopes at probe records.
+the outcomes are logistic in it. Loadings and intercept are identified by slopes at probe records.
 
 The vector of a record. With z~ = (z, 1) it is the score E[(kappa - omega psi) z~'] and a curvature
 E[z~ z~'] that all rows of the loadings share, so that its noise only preconditions; its last entry
@@ -46,7 +45,7 @@ from pymc_dp.methods.linear import (
     predictor_of,
     where_zero,
 )
-from pymc_dp.methods.method import BELIEF_NETS, Compiled, Doubt, Draws, Kind, Method, beside, quoted
+from pymc_dp.methods.method import BELIEF_NETS, Compiled, Draws, Method, beside, too_narrow
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, pt
@@ -88,6 +87,10 @@ class Defaults(NamedTuple):
 DEFAULTS = Defaults()
 
 TRIALS = 3  # probe records at which the bilinear form is tried
+NARROW = (
+    ": closed-form updates take the latents of single records as known, and clip sums without "
+    "centring them"
+)
 ARRAYS = 6  # arrays of length J and of length K + 1 of a record
 Posterior = dict[str, Natural]
 
@@ -348,12 +351,9 @@ def roles(records: Records, structure: BeliefNet) -> dict[str, str]:
 
 
 class Context(NamedTuple):
-    """The posterior under which statistics are expected: public values.
+    """The posterior under which statistics are expected: public values."""
 
-    Loadings and intercept stand side by side, shape (J, K + 1).
-    """
-
-    mean: np.ndarray
+    mean: np.ndarray  # mean, variance: of loadings and intercept side by side, (J, K + 1)
     variance: np.ndarray
     log_odds: np.ndarray  # of the latents' prior, (K,)
 
@@ -386,6 +386,7 @@ def build(records: Records, structure: BeliefNet, settings: "Settings") -> Metho
     """
     layout = layout_of(structure.shape)
     infer = inference_of(structure, settings.iterations)
+    doubt = too_narrow(structure.prior.families, NARROW)
 
     def compile_parts(backend: str) -> Compiled:
         slopes = scores_at_zero(records, structure.predictor, structure.latent, backend)
@@ -412,17 +413,9 @@ def build(records: Records, structure: BeliefNet, settings: "Settings") -> Metho
         trace=lambda state: {"noise_of_psi": ((), state.noise_of_psi)},
         settings={},
         algorithms=(BELIEF_NETS,),
-        doubts=lambda state: _too_narrow(structure) if settings.noisy else (),
+        doubts=lambda state: (doubt,) if settings.noisy else (),
         defaults=(DEFAULTS,),
     )
-
-
-def _too_narrow(structure: BeliefNet) -> tuple[Doubt, ...]:
-    text = (
-        f"Intervals of {quoted(structure.prior.families)} are too narrow: closed-form updates take "
-        "the latents of single records as known, and clip sums without centring them."
-    )
-    return (Doubt(Kind.TOO_NARROW, tuple(structure.prior.families), text),)
 
 
 def _release(structure: BeliefNet, settings: "Settings") -> ReleaseSpec:
@@ -516,10 +509,7 @@ def inference_of(structure: BeliefNet, iterations: int | None) -> Infer:
 
 
 def infer(curvature: np.ndarray, sweeps: int, slopes: np.ndarray, context: Context) -> Moments:
-    """E-step: start at the prior, update all latents at once, ``sweeps`` times.
-
-    ``curvature`` is the largest of each outcome, 1/4 for a yes or no.
-    """
+    """E-step: start at the prior, update all latents at once, ``sweeps`` times."""
     loadings, intercept = context.mean[:, :-1], context.mean[:, -1]
     squares, second = loadings**2, loadings**2 + context.variance[:, :-1]
     transposed = (np.ascontiguousarray(x.T) for x in (loadings, squares, second))
@@ -598,10 +588,7 @@ def update(
 def averaged(
     t: int, before: np.ndarray, sums: Sums, sd: float, num_records: int | None
 ) -> Curvature:
-    """Average the curvature of release t with those before it; the first one with a public guess.
-
-    ``sd`` is the noise's standard deviation on the released vector.
-    """
+    """Average the curvature of release t with those before it; the first with a public guess."""
     weight = 0.5 if t == 0 else max(1 / (t + 1), DEFAULTS.curvature_weight)
     noise = sd / DEFAULTS.curvature_scale * np.sqrt(weight / (2 - weight))
     least = max(
@@ -619,11 +606,7 @@ def averaged(
 
 
 def step_length(t: int, noise_of_psi: float) -> float:
-    """Length of step t: 1 where noise moves psi by little, else falling with t and with the noise.
-
-    >>> step_length(0, 0.0), step_length(5, 0.1), round(step_length(100, 12.0), 4)
-    (1.0, 0.5, 0.0198)
-    """
+    """Length of step t: 1 where noise moves psi by little, else falling with t and the noise."""
     quiet = min(1.0, _stationary(noise_of_psi, DEFAULTS.negligible_noise))
     falling = max(DEFAULTS.least_step, 1 / (1 + DEFAULTS.decay * t))
     return max(quiet, min(falling, _stationary(noise_of_psi, DEFAULTS.tolerated_noise)))
@@ -637,10 +620,7 @@ def _stationary(noise: float, allowed: float) -> float:
 def _step(
     structure: BeliefNet, posterior: Posterior, sums: Sums, curvature: Curvature, rho: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Take a step of length rho towards (w H + alpha)^-1 (g - alpha m).
-
-    Return the new means m of loadings and intercept, alpha, and the noise of m from noise of 1.
-    """
+    """Return means m after a step rho (w H + alpha)^-1 (g - alpha m), alpha, and m's noise."""
     messages = {name: structure.prior.message(name, posterior) for name in structure.moved}
     linear, alpha = side_by_side(structure, messages)
     mean, _ = side_by_side(structure, _moments(structure, posterior))
@@ -649,27 +629,22 @@ def _step(
     shared = curvature.corrected[:n, :n]
     mean[:, :n] += rho * solve_rows(shared, structure.curvature, alpha[:, :n], slope[:, :n])
     spread = np.zeros(mean.shape[1])
-    spread[:n] = noise_spread(shared, structure.curvature, alpha[:, :n])
+    # of a whole step, for a typical row, from noise of variance 1 on each slope
+    typical = np.linalg.inv(
+        structure.curvature.mean() * shared + np.diag(alpha[:, :n].mean(axis=0))
+    )
+    spread[:n] = np.vecdot(typical, typical)
     return mean, alpha, spread
 
 
 def solve_rows(
     shared: np.ndarray, weights: np.ndarray, alphas: np.ndarray, slopes: np.ndarray
 ) -> np.ndarray:
-    """Solve (w_j H + diag(alpha_j)) x_j = g_j for every row j.
-
-    H is ``shared``, (n, n); ``weights`` has shape (J,), the others and the result (J, n).
-    """
+    """Solve (w_j H + diag(alpha_j)) x_j = g_j for every row j; H is ``shared``, (n, n)."""
     if np.ptp(weights) == 0 and not np.ptp(alphas, axis=0).any():
         return np.linalg.solve(weights[0] * shared + np.diag(alphas[0]), slopes.T).T
     rows = zip(weights, alphas, slopes, strict=True)
     return np.stack([np.linalg.solve(w * shared + np.diag(a), g) for w, a, g in rows])
-
-
-def noise_spread(shared: np.ndarray, weights: np.ndarray, alphas: np.ndarray) -> np.ndarray:
-    """Variance of a whole step from noise of variance 1 on each slope, for a typical row; (n,)."""
-    typical = np.linalg.inv(weights.mean() * shared + np.diag(alphas.mean(axis=0)))
-    return np.asarray(np.vecdot(typical, typical))
 
 
 def _moved_log_odds(

@@ -1,8 +1,7 @@
 """VIPS for conjugate models and finite mixtures of them.
 
-A model is recognised from the graph of one record (`recognise`). A record's expected sufficient
-statistics are derivatives of its log likelihood (Fisher's identity), with a mixture's components
-weighted by their responsibilities. `build` makes the method: it releases the sum of these
+A record's expected sufficient statistics are derivatives of its log likelihood (Fisher's identity),
+with a mixture's components weighted by their responsibilities. The method releases the sum of these
 statistics (`contribution`), averages the releases, and updates every block in closed form. Where
 components of a mixture start at the same place, something comes before (`start_of_rounds`).
 """
@@ -53,18 +52,19 @@ from pymc_dp.methods.method import (
     Compiled,
     Doubt,
     Draws,
-    Kind,
     Method,
-    OnRealLine,
+    OnScale,
+    PrivateStart,
+    Values,
     beside,
-    quoted,
+    reported_as,
+    too_narrow,
     uncentred,
 )
-from pymc_dp.methods.mixture.model import Mixture, MixtureModel, mixture_of
+from pymc_dp.methods.mixture.model import Mixture, mixture_of
 from pymc_dp.methods.mixture.sketch import SketchedStart
 from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
-from pymc_dp.methods.private_start import PrivateStart, Values, reported_as
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch, RowContribution
@@ -93,6 +93,10 @@ DEFAULTS = Defaults()
 # made-up values of every outcome: both of a Bernoulli variable, and two categories
 OUTCOMES = (0, 1)
 SMALLEST_UNIT = 1e-12
+OVERLAPPING = (
+    " where components overlap: closed-form updates count records as if it were known to which "
+    "component they belong"
+)
 Posterior = dict[str, Natural]
 
 
@@ -249,14 +253,9 @@ class Fit(NamedTuple):
     settings: "Settings"
 
     @property
-    def families(self) -> Mapping[str, ExponentialFamily]:
-        """The family of every block."""
-        return self.structure.families
-
-    @property
     def gaussian(self) -> list[str]:
         """Names of the Gaussian latents."""
-        return [name for name, family in self.families.items() if family is NORMAL]
+        return [name for name, f in self.structure.families.items() if f is NORMAL]
 
     def starts_distinct(self, name: str) -> bool:
         """Whether the author's initial values of a latent differ."""
@@ -270,7 +269,7 @@ class Fit(NamedTuple):
         """Natural parameters of a likelihood without records."""
         return {
             name: (np.zeros(self.shape(name)),) * len(family.parameters)
-            for name, family in self.families.items()
+            for name, family in self.structure.families.items()
         }
 
     def within_bounds(self, likelihood: NoisyAverage[Posterior]) -> Posterior:
@@ -278,11 +277,11 @@ class Fit(NamedTuple):
         value, variance = likelihood
         return {
             name: within_bounds(family, value[name], variance[name])
-            for name, family in self.families.items()
+            for name, family in self.structure.families.items()
         }
 
 
-def build(records: Records, structure: Structure, settings: "Settings") -> Method | OnRealLine:
+def build(records: Records, structure: Structure, settings: "Settings") -> Method | OnScale:
     """Build VIPS for a conjugate model: closed-form updates, or rounds.
 
     **Privacy.** Each release of sums is one vector: the statistics of all blocks in the
@@ -299,9 +298,11 @@ def build(records: Records, structure: Structure, settings: "Settings") -> Metho
     once = _depend_on_records_alone(records, structure)
     fit = Fit(records, structure, layout, probe, settings)
     exact = norm is not None or (bool(structure.mixtures) and structure.has_probabilities_alone)
-    doubtful = settings.noisy and not exact
-    clipped = (uncentred(records.term_names, BY_ROUNDS),) if doubtful else ()
-    doubts = (*clipped, *(_too_narrow(structure) if settings.noisy else ()))
+    doubts: list[Doubt] = []
+    if settings.noisy and not exact:
+        doubts.append(uncentred(records.term_names, BY_ROUNDS))
+    if settings.noisy and structure.mixtures:
+        doubts.append(too_narrow(structure.in_likelihood, OVERLAPPING))
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
 
     def plain(state: State, draws: int, rng: np.random.Generator) -> Draws:
@@ -326,7 +327,7 @@ def build(records: Records, structure: Structure, settings: "Settings") -> Metho
         },
         settings={"form": "absolute"},
         algorithms=(VARIATIONAL_BAYES,),
-        doubts=lambda state: doubts,
+        doubts=lambda state: tuple(doubts),
         defaults=(DEFAULTS,),
     )
     if not structure.mixtures:
@@ -337,7 +338,12 @@ def build(records: Records, structure: Structure, settings: "Settings") -> Metho
     sketched = SketchedStart.recognised(records)
     if sketched is None:
         return method
-    return sketched.before(method, partial(state_at, fit, sketched.model), settings.records_in_sums)
+    prior = _prior(fit, np.random.default_rng(0))
+    return sketched.before(
+        method,
+        lambda v: _start(fit, prior, sketched.model.prior.point(v)),
+        settings.records_in_sums,
+    )
 
 
 def algorithm(records: Records, structure: Structure) -> Algorithm:
@@ -362,16 +368,6 @@ def common_norm(records: Records, structure: Structure, statistics: Statistics) 
     possible = statistics.in_support(batch, posterior).all()
     equal = possible and norms[0] > 0 and np.allclose(norms, norms[0], rtol=1e-9, atol=0)
     return float(norms[0]) if equal else None
-
-
-def _too_narrow(structure: Structure) -> tuple[Doubt, ...]:
-    if not structure.mixtures:
-        return ()
-    text = (
-        f"Intervals of {quoted(structure.in_likelihood)} are too narrow where components overlap: "
-        "closed-form updates count records as if it were known to which component they belong."
-    )
-    return (Doubt(Kind.TOO_NARROW, tuple(structure.in_likelihood), text),)
 
 
 def _depend_on_records_alone(records: Records, structure: Structure) -> bool:
@@ -424,29 +420,24 @@ def initial_state(fit: Fit, rng: np.random.Generator) -> State:
     posterior = _prior(fit, rng)
     points = {}
     for name in fit.gaussian or _of_components(fit) if fit.structure.mixtures else ():
-        family, eta = fit.families[name], posterior[name]
+        family, eta = fit.structure.families[name], posterior[name]
         drawn = family.sample(family.around(eta, family.reference(eta), 1.0), 1, rng)[0]
         points[name] = fit.records.point[name] if fit.starts_distinct(name) else drawn
     return _start(fit, posterior, points)
 
 
-def state_at(fit: Fit, model: MixtureModel, v: np.ndarray) -> State:
-    """Start with these Gaussian latents, (d,)."""
-    return _start(fit, _prior(fit, np.random.default_rng(0)), model.prior.point(v))
-
-
 def _prior(fit: Fit, rng: np.random.Generator) -> Posterior:
     posterior = {
         name: family.random_parameters(fit.shape(name), rng)
-        for name, family in fit.families.items()
+        for name, family in fit.structure.families.items()
     }
-    return fit.structure.prior.coordinate_ascent(fit.families, {}, posterior)
+    return fit.structure.prior.coordinate_ascent(fit.structure.families, {}, posterior)
 
 
 def _start(fit: Fit, posterior: Posterior, points: dict[str, np.ndarray]) -> State:
     """Start from the prior, with some latents near given points."""
     posterior = posterior | {
-        name: fit.families[name].around(posterior[name], point, DEFAULTS.start_precision)
+        name: fit.structure.families[name].around(posterior[name], point, DEFAULTS.start_precision)
         for name, point in points.items()
     }
     return State(0, NoisyAverage(fit.zeros(), fit.zeros()), context_at(fit, posterior))
@@ -456,7 +447,7 @@ def _of_components(fit: Fit) -> list[str]:
     """Names of the latents by which components differ, other than their weights."""
     rng = np.random.default_rng(0)
     batch = probe_rows(fit.records, rng, (0, 1, 1))
-    first, second = (probe_point(fit.records, fit.families, rng) for _ in range(2))
+    first, second = (probe_point(fit.records, fit.structure.families, rng) for _ in range(2))
 
     def differences(point: Point) -> tuple[np.ndarray, ...]:
         return tuple(np.diff(joint, axis=0) for joint in fit.probe.joint(batch, point))
@@ -485,7 +476,9 @@ def _sums_before(
 
     def begun(state: State) -> Any:
         posterior = state.context.posterior
-        return begin({name: f.reference(posterior[name]) for name, f in fit.families.items()})
+        return begin(
+            {name: f.reference(posterior[name]) for name, f in fit.structure.families.items()}
+        )
 
     [release] = sums.releases
     few = dataclasses.replace(
@@ -499,7 +492,7 @@ def _update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
     latest, variance = _restored(fit, state.context, noisy)
     likelihood = state.likelihood.add(latest, variance, fit.settings.rate(state.t))
     posterior = fit.structure.prior.coordinate_ascent(
-        fit.families, fit.within_bounds(likelihood), state.context.posterior
+        fit.structure.families, fit.within_bounds(likelihood), state.context.posterior
     )
     return State(state.t + 1, likelihood, context_at(fit, posterior))
 
@@ -510,7 +503,7 @@ def _restored(fit: Fit, context: Context, noisy: Noisy) -> tuple[Posterior, Post
     sd = noisy.sd / noisy.sample_rate
     latest, variance = fit.zeros(), fit.zeros()
     for name, whitened in sums.items():
-        family, unit = fit.families[name], context.units[name]
+        family, unit = fit.structure.families[name], context.units[name]
         at = family.reference(context.posterior[name])
         latest[name] = family.restore(tuple(whitened), at, unit)
         # restoring is linear: the noise of each parameter by itself, then the sum of the squares
@@ -523,7 +516,7 @@ def _restored(fit: Fit, context: Context, noisy: Noisy) -> tuple[Posterior, Post
 def context_at(fit: Fit, posterior: Posterior) -> Context:
     """Take the units of the next release from a probe row that belongs to all components."""
     batch = probe_rows(fit.records, np.random.default_rng(0), [1])
-    rules = rules_of(fit.families, posterior)
+    rules = rules_of(fit.structure.families, posterior)
     weights = [np.ones_like(x) for x in fit.probe.responsibilities(batch, rules)]
     units = {name: np.ones(fit.shape(name)) for name in fit.structure.in_likelihood}
     for name, family in fit.structure.in_likelihood.items():
@@ -539,7 +532,7 @@ def _noise_aware(
     """Draw every block, with the noise of the releases on the likelihood's part."""
     posterior, (value, variance) = state.context.posterior, state.likelihood
     bounded, values = fit.within_bounds(state.likelihood), {}
-    for name, family in fit.families.items():
+    for name, family in fit.structure.families.items():
         prior = tuple(a - b for a, b in zip(posterior[name], bounded[name], strict=True))
         values[name] = draw(family, NoisyBlock(prior, value[name], variance[name]), draws, rng)
     return values

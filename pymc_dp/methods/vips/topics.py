@@ -1,18 +1,14 @@
 """VIPS for topic models: private latent Dirichlet allocation, in two forms.
 
-*Recognition.* The model is that of Blei, Ng and Jordan (2003), in section 4 of the VIPS paper.
-Fisher's identity makes a document's expected statistics derivatives of its log likelihood. If those
-are, at probe points, the derivatives of a multinomial whose probabilities are a mixture of topics,
-then the counts are the document itself, and no dense graph need run in a fit.
+The model is that of Blei, Ng and Jordan (2003), in section 4 of the VIPS paper. If the derivatives
+of a document's log likelihood are, at probe points, those of a multinomial whose probabilities are
+a mixture of topics, then the counts are the document itself, and no dense graph need run in a fit.
+A document's statistics are a (topics, words) matrix, of which only the columns of its own words are
+ever stored: entry by entry, one row of shares of topics each.
 
-*Documents behind the wall.* A document's statistics are a (topics, words) matrix that is zero
-outside its own words. Only the columns of those words are ever stored: entry by entry, one row of
-shares of topics each.
-
-*Topics from noisy counts.* Every topic shrinks towards the words' overall frequencies. Most of a
-vocabulary is rare: each of its counts is smaller than the noise, while their distribution can be
-estimated (empirical Bayes; Robbins 1956, Efron 2016). All of it is post-processing of released
-numbers.
+In the default form every topic shrinks towards the words' overall frequencies. Most of a vocabulary
+is rare: each of its counts is smaller than the noise, while their distribution can be estimated
+(empirical Bayes; Robbins 1956, Efron 2016), by post-processing of released numbers.
 """
 
 import dataclasses
@@ -67,8 +63,6 @@ class Defaults(NamedTuple):
 
     # gamma variables by which the topics differ at the start
     start_shape: float = 10.0
-    absolute_start_shape: float = 100.0  # Hoffman et al. (2010), for the absolute form
-    absolute_start_scale: float = 0.01
 
     # deconvolution of the words' totals, in standard deviations of their noise
     certain: float = 8.0  # totals above this are taken as they are
@@ -191,16 +185,15 @@ def roles(records: Records, model: TopicModel) -> dict[str, str]:
     }
 
 
-def build(records: Records, model: TopicModel, settings: "Settings") -> Method:
-    """Build VIPS for a topic model.
+def build(records: Records, model: TopicModel, settings: "Settings", form: Any = None) -> Method:
+    """Build VIPS for a topic model, with another state where a ``form`` of the paper asks for it.
 
     **Privacy.** A release is a sum over documents of matrices (topics, words), each clipped in
     its Frobenius norm, or of their vectors of counts, which take a fixed public share of the
     budget as an unamplified release. The shares of a document's topics are fitted behind the wall
     by a fixed number of steps, and never released.
     """
-    name = settings.form or "shrunk"
-    form = FORMS[name]
+    form = form or _Shrinking
     counts = topic_counts(model, settings.iterations or DEFAULTS.iterations)
     # documents are sparse, and no backend of PyTensor's is: NumPy and SciPy do the work
     contributions = {"totals": word_counts(model), "topics": counts, "statistics": counts}
@@ -222,8 +215,8 @@ def build(records: Records, model: TopicModel, settings: "Settings") -> Method:
             # how the released words are spread over topics
             "topic_share": ((topic,), normalised(state.mass()[None])[0])
         },
-        settings={"form": name},
-        algorithms=(TOPICS if name == "shrunk" else VARIATIONAL_BAYES,),
+        settings={"form": settings.form or "shrunk"},
+        algorithms=(TOPICS if form is _Shrinking else VARIATIONAL_BAYES,),
         defaults=(DEFAULTS,),
     )
 
@@ -238,8 +231,14 @@ class Released(NamedTuple):
     counts_sd: float
 
 
-class _ShrunkForm(NamedTuple):
-    """Release totals once, then counts by topic; shrink the topics towards the totals."""
+class _Shrinking(NamedTuple):
+    """Release totals once, then counts by topic; shrink the topics towards the totals.
+
+    A state says what to release and how it follows (releases, query, update), and what the
+    Dirichlet posterior is: its concentration, the released counts of words by topic (mass), what
+    noise leaves unknown about the concentration, and {name: (axes of (topic, word), value)} of what
+    else stands in a result (details).
+    """
 
     eta: np.ndarray  # the prior's concentration, (topics, words)
     t: int
@@ -257,7 +256,7 @@ class _ShrunkForm(NamedTuple):
     @staticmethod
     def releases(settings: "Settings") -> tuple[ReleaseSpec, ...]:
         """Split the budget; the noisier of the two releases is the one that has a share."""
-        topics, share = _counts_spec(settings), _schedule(settings).totals_share
+        topics, share = counts_spec(settings), _schedule(settings).totals_share
         topics = dataclasses.replace(topics, name="topics")
         totals = dataclasses.replace(topics, name="totals", sampler=settings.sampling(1.0), count=1)
         if share * topics.count * topics.sampler.rate**2 < 1 - share:
@@ -273,7 +272,7 @@ class _ShrunkForm(NamedTuple):
         if settings.kappa is None:
             settings = dataclasses.replace(settings, kappa=_schedule(settings).kappa)
         rho = max(1 / self.t, settings.rate(self.t))
-        counts = self.counts.add(*_counts(noisy, self.eta.shape), rho)
+        counts = self.counts.add(*counts_of(noisy, self.eta.shape), rho)
         return self._replace(t=self.t + 1, counts=counts)
 
     def concentration(self) -> np.ndarray:
@@ -307,56 +306,8 @@ class _ShrunkForm(NamedTuple):
         return normalised(totals * self.start), mass
 
 
-class _AbsoluteForm(NamedTuple):
-    """Release counts by topic; negative ones become 0 (the paper's algorithm)."""
-
-    eta: np.ndarray  # the prior's concentration, (topics, words)
-    t: int
-    average: NoisyAverage[np.ndarray]  # of concentrations, with one variance
-
-    @classmethod
-    def begin(cls, eta: np.ndarray, rng: np.random.Generator) -> Self:
-        shape, scale = DEFAULTS.absolute_start_shape, DEFAULTS.absolute_start_scale
-        return cls(eta, 0, NoisyAverage(rng.gamma(shape, scale, eta.shape), np.zeros(())))
-
-    @staticmethod
-    def releases(settings: "Settings") -> tuple[ReleaseSpec, ...]:
-        return (_counts_spec(settings),)
-
-    def query(self) -> Query:
-        return Query("statistics", geometric_mean(self.average.value))
-
-    def update(self, settings: "Settings", noisy: Noisy) -> Self:
-        counts, variance = _counts(noisy, self.eta.shape)
-        latest, rho = self.eta + np.maximum(counts, 0.0), settings.rate(self.t)
-        return self._replace(t=self.t + 1, average=self.average.add(latest, variance, rho))
-
-    def concentration(self) -> np.ndarray:
-        return self.average.value
-
-    def mass(self) -> np.ndarray:
-        return np.asarray(np.maximum((self.average.value - self.eta).sum(axis=1), 0.0))
-
-    def noise_variance(self) -> np.ndarray:
-        return np.full(self.eta.shape, self.average.variance)
-
-    def details(self) -> dict[str, Any]:
-        return {"noise_sd": ((), float(self.average.variance) ** 0.5)}
-
-
-# states of a fit, by the name of their form. Each says what to release and how the state follows
-# (releases, query, update), and what the Dirichlet posterior is: its concentration, the released
-# counts of words by topic (mass), what noise leaves unknown about the concentration, and
-# {name: (axes of (topic, word), value)} of what else stands in a result (details).
-FORMS: dict[str, type[_ShrunkForm] | type[_AbsoluteForm]] = {
-    "shrunk": _ShrunkForm,
-    "absolute": _AbsoluteForm,
-}
-_State = _ShrunkForm | _AbsoluteForm
-
-
-def _counts(noisy: Noisy, shape: tuple[int, ...]) -> tuple[np.ndarray, Any]:
-    """Estimate the counts of all documents by topic; return also the variance of the noise."""
+def counts_of(noisy: Noisy, shape: tuple[int, ...]) -> tuple[np.ndarray, Any]:
+    """Estimate the counts of all documents by topic, and the variance of their noise."""
     return noisy.value.reshape(shape) / noisy.sample_rate, (noisy.sd / noisy.sample_rate) ** 2
 
 
@@ -368,13 +319,14 @@ def _schedule(settings: "Settings") -> Schedule:
     return DEFAULTS.batches if many and settings.sampling is not Full else DEFAULTS.all_records
 
 
-def _counts_spec(settings: "Settings") -> ReleaseSpec:
+def counts_spec(settings: "Settings") -> ReleaseSpec:
+    """Describe the releases of counts by topic."""
     schedule = _schedule(settings)
     return settings.release_spec(schedule.releases, DEFAULTS.clip_norm, schedule.sample_rate)
 
 
 def _posterior(
-    model: TopicModel, state: _State, draws: int, rng: np.random.Generator
+    model: TopicModel, state: _Shrinking, draws: int, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """Draw topics, and fewer where they would not fit in memory: the budget is already spent."""
     eta = (state.concentration() - 1,)
@@ -382,7 +334,7 @@ def _posterior(
 
 
 def _noise_aware(
-    model: TopicModel, state: _State, draws: int, rng: np.random.Generator
+    model: TopicModel, state: _Shrinking, draws: int, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     counts = state.concentration() - model.eta
     block = NoisyBlock((model.eta - 1,), (counts,), (state.noise_variance(),))
@@ -393,7 +345,7 @@ def _most_draws(model: TopicModel, draws: int) -> int:
     return max(1, min(draws, MOST_DRAWN // model.eta.size))
 
 
-def _describe(records: Records, model: TopicModel, state: _State) -> xr.Dataset:
+def _describe(records: Records, model: TopicModel, state: _Shrinking) -> xr.Dataset:
     dims = dims_of(records, model.topics)
     variables = {
         "concentration": (dims, state.concentration()),
@@ -490,11 +442,8 @@ def read_documents(dense: np.ndarray) -> Documents:
 def explain(
     documents: Documents, beta: np.ndarray, alpha: np.ndarray, iterations: int
 ) -> Explained:
-    """E-step: fit every document's shares by a fixed number of steps (Blei et al., figure 6).
-
-    ``beta``, shape (topics, words), holds probabilities or exp(E log) of them; ``alpha`` has shape
-    (topics,).
-    """
+    """E-step: fit every document's shares by a fixed number of steps (Blei et al., figure 6)."""
+    # (topics, words): probabilities of words, or exp(E log) of them; alpha is (topics,)
     beta = np.ascontiguousarray(beta.T)
     at, length = beta[documents.words], np.diff(documents.starts)
     gamma = alpha + documents.by_document(documents.counts)[:, None] / len(alpha)

@@ -1,8 +1,6 @@
 """VIPS (Park, Foulds, Chaudhuri and Welling): private variational Bayes in closed form.
 
-First the options; then regressions; last the classes of models, in the order in which they are
-tried, and the method. Updates of regressions in closed form are those of the paper, in
-`pymc_dp.papers.regression`.
+Updates of regressions in closed form are those of the paper, in `pymc_dp.papers.regression`.
 """
 
 import math
@@ -24,7 +22,7 @@ from pymc_dp.methods.method import (
     TOPICS,
     VARIATIONAL_BAYES,
     Algorithm,
-    OnRealLine,
+    OnScale,
     of_rounds,
 )
 from pymc_dp.methods.normal import gaussian_prior
@@ -81,14 +79,10 @@ def regression_roles(records: Records, structure: Structure) -> dict[str, str]:
     )
 
 
-def build_regression(
-    records: Records, structure: Structure, settings: Settings
-) -> OnRealLine | None:
+def build_regression(records: Records, structure: Structure, settings: Settings) -> OnScale | None:
     """Build rounds for linear predictors; None where an option asks for the paper's updates."""
-    rounds = settings.rounds_from(estimating=_estimating(structure))
-    if rounds is None and _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON:
-        rounds = settings.rounds_without_noise(POLYA_GAMMA)
-    return rounds
+    yes_no = _regression_algorithm(records, structure) == POLYA_GAMMA_NEWTON
+    return settings.rounds_from(estimating=_estimating(structure), without_noise=yes_no)
 
 
 def _estimating(structure: Structure) -> Estimating:
@@ -137,7 +131,7 @@ MODEL_CLASSES = (
         topics.build,
         topics.roles,
         lambda records, structure: TOPICS,
-        forms=tuple(topics.FORMS),
+        forms=("shrunk",),
         options=("iterations", "tau0", "kappa"),
         near=topics.is_near,
         better=lambda records, structure: NEVER_RELEASED,

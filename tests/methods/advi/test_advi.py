@@ -24,28 +24,6 @@ def logistic():
     return model
 
 
-@functools.cache
-def hierarchical():
-    rng = np.random.default_rng(2)
-    group = rng.integers(0, 5, ROWS)
-    y = rng.normal(np.linspace(-1, 1, 5)[group], 0.7)
-    with pm.Model(coords={"group": list("abcde")}) as model:
-        mu, tau = pm.Normal("mu", 0, 1), pm.HalfNormal("tau", 1)
-        level = pm.Normal("level", mu, tau, dims="group")
-        pm.Normal("y", level[group], pm.HalfNormal("sigma", 1), observed=y)
-    return model
-
-
-@functools.cache
-def counts():
-    rng = np.random.default_rng(3)
-    x = rng.normal(size=ROWS)
-    with pm.Model() as model:
-        a, b = pm.Normal("a", 0, 1), pm.Normal("b", 0, 1)
-        pm.Poisson("y", pm.math.exp(a + b * x), observed=rng.poisson(np.exp(0.5 + 0.3 * x)))
-    return model
-
-
 def without_noise(model, **settings):
     return pymc_dp.fit(
         model=model,
@@ -60,10 +38,9 @@ def without_noise(model, **settings):
     )
 
 
-@pytest.mark.parametrize("build", [logistic, hierarchical, counts])
-def test_without_noise_and_clipping_the_means_are_those_of_advi(build):
-    ours = without_noise(build(), n=500)["fit"]
-    means, sds = stock_advi(build())
+def test_without_noise_and_clipping_the_means_are_those_of_advi():
+    ours = without_noise(logistic(), n=500)["fit"]
+    means, sds = stock_advi(logistic())
     for name, mean in zip(ours["rows"].values, ours["mean_vector"].values, strict=True):
         assert abs(mean - means[name]) < 0.25 * sds[name], name
 

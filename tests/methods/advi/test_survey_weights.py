@@ -6,7 +6,6 @@ import pytest
 
 import pymc_dp
 from benchmarks.survey import Sample, by_design
-from pymc_dp.contributions.scores import UnitSums
 from pymc_dp.engine import rounds
 from pymc_dp.tables.weights import SurveyWeights
 
@@ -145,31 +144,3 @@ def test_more_latents_than_a_matrix_is_released_for_have_the_size_of_the_design(
     sd = np.sqrt(np.diag(idata["fit"]["covariance_matrix"]))
     of_design = np.sqrt(np.diag(by_design("linear", sample)[1]))
     assert np.median(sd / of_design) == pytest.approx(1, abs=0.05)
-
-
-def test_noise_hides_the_form_of_a_variance_and_not_its_size():
-    rng, d = np.random.default_rng(1), 20
-    noise = rng.normal(size=(d, d))
-    seen = 0.5 * np.eye(d) + 0.3 * (noise + noise.T) / 2**0.5
-    found = rounds._filtered(np.eye(d)[None], seen[None], 0.3)[0]
-    assert np.linalg.eigvalsh(found).min() > 0
-    assert np.ptp(np.linalg.eigvalsh(found)) < np.ptp(np.linalg.eigvalsh(seen)) / 2
-    assert np.trace(found) / d == pytest.approx(0.5, abs=0.1)
-
-
-def test_a_household_counts_as_the_sum_of_its_weighted_scores():
-    rng = np.random.default_rng(3)
-    scores, counting = rng.normal(size=(4, 3, 2)), rng.uniform(0.1, 1, 4)
-    sums = UnitSums(outcomes=3, d=2, is_weighted=True)
-    weighted, alike, own = sums.split(sums.rows(scores, counting).sum(axis=0)[None])
-    assert own[0] * weighted[0] == pytest.approx(np.einsum("r,rkd->kd", counting, scores))
-    assert alike[0] == pytest.approx(scores.sum(axis=0))
-    assert counting.min() <= own[0] <= counting.max()
-
-
-def test_households_whose_records_all_count_nothing_add_nothing():
-    sums = UnitSums(outcomes=1, d=2, is_weighted=True)
-    found = sums.rows(np.ones((2, 1, 2)), np.zeros(2)).sum(axis=0)[None]
-    weighted, _, own = sums.split(found)
-    assert not weighted.any()
-    assert own.tolist() == [0.0]

@@ -11,7 +11,6 @@ from scipy.spatial.distance import cdist, pdist
 from pymc_dp.methods.mixture.model import components, recognise
 from pymc_dp.methods.mixture.sketch import (
     CLIP_NORM,
-    Decoder,
     contribution,
     decode,
     frequencies_for,
@@ -22,7 +21,6 @@ from pymc_dp.model import separate
 from pymc_dp.privacy.query import Noisy
 
 K, N, SD = 4, 1000, 0.5
-SHARES = np.array([0.4, 0.3, 0.2, 0.1])
 # noise over the clip norm where a fifth of epsilon = 1, delta = 1e-5 is spent on one release
 NOISE = 8.3
 WIDE = 3.0  # standard deviation of the last component of `two_widths`, over that of the others
@@ -34,10 +32,6 @@ def centres():
 
 def even():
     return pm.Data("shares", np.full(K, 1 / K)), centres(), SD
-
-
-def known_shares():
-    return pm.Data("shares", SHARES), centres(), SD
 
 
 def two_widths():
@@ -143,23 +137,6 @@ def test_components_of_other_widths_take_their_own_places():
     placed = decode(parts.places, parts.sketch(X, 0.01, np.random.default_rng(0)), N)
     last = in_units(parts.places, truth)[-1]
     assert np.linalg.norm(placed.means[-1] - last) < 1
-
-
-def test_known_weights_are_read_off_the_model():
-    np.testing.assert_allclose(built(known_shares).places.shares, SHARES)
-
-
-@pytest.mark.parametrize("concentration", [None, np.array([2.0, 1.0, 3.0, 1.5])])
-def test_the_slope_of_the_loss_is_its_derivative(concentration):
-    parts, rng = built(known_shares), np.random.default_rng(4)
-    places = parts.places._replace(concentration=concentration)
-    decoder = Decoder(places, parts.sketch(made_up(3, SHARES)[1], NOISE, rng), N)
-    x = rng.normal(size=K if concentration is None else 2 * K)
-    differences = [
-        (decoder.loss(x + e, (K, 1))[0] - decoder.loss(x - e, (K, 1))[0]) / 2e-5
-        for e in 1e-5 * np.eye(len(x))
-    ]
-    np.testing.assert_allclose(decoder.loss(x, (K, 1))[1], differences, rtol=1e-5, atol=1e-3)
 
 
 # --- which mixtures ------------------------------------------------------------------------------

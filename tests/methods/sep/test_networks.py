@@ -4,17 +4,11 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy.special import expit
-from scipy.stats import gamma
 
 import pymc_dp
-from pymc_dp.driver.fit import set_up
-from pymc_dp.driver.run import compile_method
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.registry import METHODS
-from pymc_dp.methods.sep import network, network_fit, sep
-from pymc_dp.methods.sep.network_fit import Context, derivatives, noise_sites, sites_of
-from pymc_dp.model import constrained, separate
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.methods.sep import network_fit, sep
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import build as model_of
 
@@ -67,41 +61,7 @@ def predicted(idata, features, activate=lambda x: np.maximum(0, x)):
     return (np.vecdot(z, p["w"][:, None]) + p["b"][:, None]).mean(axis=0)
 
 
-def recognised(build):
-    records, _ = separate(constrained(model_of(build)))
-    return records, network.recognise(records)
-
-
 # --- closed forms ------------------------------------------------------------------------------
-
-
-def test_without_hidden_units_sites_are_those_of_linear_regression():
-    records, structure = recognised(lambda: linear(sigma=0.5))
-    mean, variance = np.array([0.1, 0.2, -0.3]), np.array([0.5, 0.2, 0.9])
-    asked = Context(mean, variance, 2, 1)
-    at = derivatives(records, structure, "python")({"X": X, "y": LINE}, asked)
-    s = (X**2) @ variance + 0.25
-    g, beta = (LINE - X @ mean) / s, -1 / s
-    np.testing.assert_allclose(at.in_mean, g[:, None] * X, rtol=1e-9)
-    np.testing.assert_allclose(at.in_variance, (g**2 + beta)[:, None] * X**2 / 2, rtol=1e-9)
-    sites = sites_of(at, asked, known=True)
-    share = 1 + variance * beta[:, None] * X**2
-    wide = share > 0.1
-    tau, score = -beta[:, None] * X**2 / share, g[:, None] * X / share
-    np.testing.assert_allclose(sites.precision[wide], tau[wide], rtol=1e-9)
-    np.testing.assert_allclose(sites.score[wide], score[wide], rtol=1e-9)
-
-
-def test_sites_of_a_known_output_are_those_of_a_conjugate_gamma():
-    records, structure = recognised(lambda: linear(tau=pm.Gamma("tau", 2, 1)))
-    asked = Context(WEIGHTS, np.full(D, 1e-9), 4000.0, 1000.0)
-    at = derivatives(records, structure, "python")({"X": X, "y": LINE}, asked)
-    shape, rate = noise_sites(at, asked).sum(axis=0)
-    error = np.square(LINE - X @ WEIGHTS)
-    # to first order: shape and rate of the Gamma whose mean and variance are matched
-    assert shape / N == pytest.approx(0.5, rel=0.1)
-    implied = (4000 + shape) / (1000 + rate) - 4
-    assert implied == pytest.approx((4000 + N / 2) / (1000 + error.sum() / 2) - 4, rel=0.05)
 
 
 def test_a_fit_without_hidden_units_finds_the_conjugate_mean(monkeypatch):
@@ -112,53 +72,6 @@ def test_a_fit_without_hidden_units_finds_the_conjugate_mean(monkeypatch):
     found = idata["fit"]
     np.testing.assert_allclose(found["mean_vector"], mean, atol=2e-3)
     np.testing.assert_allclose(found["standard_deviation"], np.diag(precision) ** -0.5, rtol=0.02)
-
-
-@pytest.fixture(scope="module")
-def steep():
-    """Features that are nearly the same, and a fit without noise to what they have in common."""
-    rng = np.random.default_rng(8)
-    common = rng.normal(size=(200, 1))
-    features = common + 0.1 * rng.normal(size=(200, 120))
-    y = common[:, 0] + 0.35 * rng.normal(size=200)
-
-    def build():
-        w = pm.Normal("w", 0, 0.1, shape=120)
-        pm.Normal("y", pm.math.dot(pm.Data("X", features), w), sigma=0.35, observed=y)
-
-    terms = {"epsilon": np.inf, "clip_norm": np.inf, "sampling": "full", "num_records": 200}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(METHODS, METHOD_OF_NETWORKS.name, METHOD_OF_NETWORKS)
-        prepared = set_up(model_of(build), "dp_sep", None, **terms)
-    return prepared, compile_method(prepared, "python"), {"X": features, "y": y}
-
-
-def states(prepared, compiled, batch, state, releases):
-    """The states that follow, one for each release of the whole batch."""
-    for _ in range(releases):
-        query = prepared.method.query(state, None)
-        rows = compiled.contributions["sites"].prepare(batch, query.context)
-        state = compiled.update(state, query, Noisy(rows.sum(axis=0), 0.0, 1.0))
-        yield state
-
-
-def test_steps_do_not_swing_across_a_steep_direction(steep):
-    prepared, compiled, batch = steep
-    start = prepared.method.init(np.random.default_rng(1))
-    path = [state.mean for state in states(prepared, compiled, batch, start, 300)]
-    assert np.abs((np.array(path[100:]) - path[-1]) @ batch["X"].T).max() < 0.1
-
-
-def test_the_last_bit_of_the_data_does_not_decide_where_a_fit_is(steep):
-    prepared, compiled, batch = steep
-    start = prepared.method.init(np.random.default_rng(1))
-    *_, middle = states(prepared, compiled, batch, start, 60)
-    found = []
-    for seed in range(20):
-        X = np.nextafter(batch["X"], np.random.default_rng(seed).choice([-9, 9], (200, 120)))
-        *_, last = states(prepared, compiled, batch | {"X": X}, middle, 80)
-        found.append(batch["X"] @ last.mean)
-    assert np.ptp(found, axis=0).max() < 1e-12
 
 
 # --- networks ----------------------------------------------------------------------------------
@@ -235,42 +148,7 @@ def test_a_private_network_beats_a_constant_without_a_declared_number():
     assert (idata["fit"]["noise_sd"] > 0).all()
 
 
-def test_much_noise_leaves_the_noise_precision_near_its_prior(waves):
-    features, y = waves
-
-    def build():
-        pm.Normal("y", hidden(features, 4), tau=pm.Gamma("tau", 2, 1), observed=y)
-
-    with deterministic_noise(4):
-        idata = fit(build, epsilon=0.1, delta=1e-5, accountant="rdp", clip_norm=None, n=150)
-    # what little is learnt depends on the noise: from 0.13 to 0.82 over sixteen streams of it
-    low, high = gamma(2, scale=1).ppf([0.0005, 0.9995])
-    assert low < float(idata["posterior"]["tau"].mean()) < high
-
-
-def test_private_classes_have_a_posterior_without_noise_precision():
-    features, _ = wave(2000, 6)
-    classes = (np.prod(features, axis=1) > 0).astype(int)
-
-    def build():
-        pm.Bernoulli("y", logit_p=hidden(features, 8, pm.math.tanh), observed=classes)
-
-    with deterministic_noise(3):
-        given = {"clip_norm": None, "num_records": 2000, "n": 150, "accountant": "rdp"}
-        idata = fit(build, epsilon=4, delta=1e-5, **given)
-    new, _ = wave(500, 9)
-    got = predicted(idata, new, activate=np.tanh)
-    assert np.mean((got > 0) == (np.prod(new, axis=1) > 0)) > 0.6
-    assert set(idata["posterior"].data_vars) == {"W0", "b0", "w", "b"}
-
-
 # --- refusals ----------------------------------------------------------------------------------
-
-
-def test_an_op_without_a_rule_is_refused_by_name(waves):
-    features, y = waves
-    with pytest.raises(NotSeparableError, match="Softplus"):
-        fit(lambda: pm.Normal("y", hidden(features, 4, pm.math.log1pexp), 1, observed=y))
 
 
 def test_weights_that_depend_on_each_other_are_refused(waves):
@@ -290,10 +168,3 @@ def test_another_likelihood_is_refused(waves):
     features, _ = waves
     with pytest.raises(NotSeparableError, match="no single output"):
         fit(lambda: pm.Poisson("y", pm.math.exp(hidden(features, 4)), observed=np.arange(600) % 4))
-
-
-@pytest.mark.parametrize("option", [{"form": "algorithm3"}])
-def test_options_of_other_kinds_are_refused(waves, option):
-    features, y = waves
-    with pytest.raises(ValueError, match="(to|for) Bayesian networks"):
-        fit(lambda: pm.Normal("y", hidden(features, 4), 1, observed=y), **option)

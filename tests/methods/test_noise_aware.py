@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy.special import expit
-from scipy.stats import chi2
+from scipy.stats import binom, chi2
 
 import pymc_dp
 import pymc_dp.testing
@@ -374,3 +374,47 @@ def test_intervals_hold_the_truth_as_often_as_they_say(problem, method):
     found = coverage()
     assert 0.85 <= found <= 0.95
     assert abs(coverage(noise_aware=False) - 0.9) > abs(found - 0.9)
+
+
+def schools():
+    """Effects of twelve schools about a common mean, of which no record tells by itself."""
+    rng = np.random.default_rng(21)
+    school = rng.integers(0, 12, 3000)
+    effects = rng.normal(0.5, 0.6, 12)
+    with pm.Model() as model:
+        mean, spread = pm.Normal("mean", 0, 2), pm.HalfNormal("spread", 1)
+        effect = pm.Normal("effect", mean, spread, shape=12)
+        pm.Normal("y", effect[pm.Data("school", school)], 1.0, observed=rng.normal(effects[school]))
+    return model
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_latent_of_groups_is_said_to_have_no_noise(seed):
+    with pymc_dp.testing.deterministic_noise(seed):
+        noise = fitted(schools(), "dp_advi", draws=300)["noise_sd"]
+    for name in ("mean", "effect"):
+        assert (noise[name] > 0).all()
+
+
+@pytest.mark.slow
+def test_few_records_are_not_taken_for_many():
+    """Eighty values, whose number the noise on its count hides."""
+    y = np.random.default_rng(22).normal(3, 1, 80)
+    with pm.Model() as model:
+        mu, s = pm.Normal("mu", 0, 10), pm.HalfNormal("s", 5)
+        pm.Normal("y", mu, s, observed=y)
+    prepared, compiled = ready(lambda: model)
+    off = 0
+    for seed in range(20):
+        with pymc_dp.testing.deterministic_noise(seed):
+            states, _ = run_releases(prepared, compiled, np.random.default_rng(0), range(14))
+        made = prepared.records, prepared.method, states, 500, np.random.default_rng(1)
+        group = released_groups(*made)
+        off += any(is_off(group["posterior"][name], truth) for name, truth in (("mu", 3), ("s", 1)))
+    assert off <= binom.isf(ALPHA, 20, 0.05)
+
+
+def is_off(draws, truth):
+    """Whether a 90% interval and two standard deviations exclude the truth."""
+    inside = draws.quantile(0.05) <= truth <= draws.quantile(0.95)
+    return not inside and abs(draws.mean() - truth) > 2 * draws.std()

@@ -6,9 +6,12 @@ import pytest
 from scipy.special import expit
 
 import pymc_dp
+from pymc_dp.driver.fit import set_up
+from pymc_dp.driver.run import compile_method
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.methods.sep import network_fit, sep
+from pymc_dp.privacy.query import Noisy
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import build as model_of
 
@@ -72,6 +75,53 @@ def test_a_fit_without_hidden_units_finds_the_conjugate_mean(monkeypatch):
     found = idata["fit"]
     np.testing.assert_allclose(found["mean_vector"], mean, atol=2e-3)
     np.testing.assert_allclose(found["standard_deviation"], np.diag(precision) ** -0.5, rtol=0.02)
+
+
+@pytest.fixture(scope="module")
+def steep():
+    """Features that are nearly the same, and a fit without noise to what they have in common."""
+    rng = np.random.default_rng(8)
+    common = rng.normal(size=(200, 1))
+    features = common + 0.1 * rng.normal(size=(200, 120))
+    y = common[:, 0] + 0.35 * rng.normal(size=200)
+
+    def build():
+        w = pm.Normal("w", 0, 0.1, shape=120)
+        pm.Normal("y", pm.math.dot(pm.Data("X", features), w), sigma=0.35, observed=y)
+
+    terms = {"epsilon": np.inf, "clip_norm": np.inf, "sampling": "full", "num_records": 200}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(METHODS, METHOD_OF_NETWORKS.name, METHOD_OF_NETWORKS)
+        prepared = set_up(model_of(build), "dp_sep", None, **terms)
+    return prepared, compile_method(prepared, "python"), {"X": features, "y": y}
+
+
+def states(prepared, compiled, batch, state, releases):
+    """The states that follow, one for each release of the whole batch."""
+    for _ in range(releases):
+        query = prepared.method.query(state, None)
+        rows = compiled.contributions["sites"].prepare(batch, query.context)
+        state = compiled.update(state, query, Noisy(rows.sum(axis=0), 0.0, 1.0))
+        yield state
+
+
+def test_steps_do_not_swing_across_a_steep_direction(steep):
+    prepared, compiled, batch = steep
+    start = prepared.method.init(np.random.default_rng(1))
+    path = [state.mean for state in states(prepared, compiled, batch, start, 300)]
+    assert np.abs((np.array(path[100:]) - path[-1]) @ batch["X"].T).max() < 0.1
+
+
+def test_the_last_bit_of_the_data_does_not_decide_where_a_fit_is(steep):
+    prepared, compiled, batch = steep
+    start = prepared.method.init(np.random.default_rng(1))
+    *_, middle = states(prepared, compiled, batch, start, 60)
+    found = []
+    for seed in range(20):
+        X = np.nextafter(batch["X"], np.random.default_rng(seed).choice([-9, 9], (200, 120)))
+        *_, last = states(prepared, compiled, batch | {"X": X}, middle, 80)
+        found.append(batch["X"] @ last.mean)
+    assert np.ptp(found, axis=0).max() < 1e-12
 
 
 # --- networks ----------------------------------------------------------------------------------

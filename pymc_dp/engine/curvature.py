@@ -1,10 +1,11 @@
 """The curvature of the log likelihood, filtered: what is believed of it is prior to a release.
 
-Three steps, in white coordinates, in which the belief of the last round is about N times the
+Four steps, in white coordinates, in which the belief of the last round is about N times the
 identity: the difference of a released slope and the belief is a symmetric matrix with Wigner noise,
 of which the diagonal is shrunk by itself, and a rotationally invariant estimator says what of the
 rest is signal; the curvature along the path so far has a release of its own, and both are combined
-by precision; directions in which no record can have a score keep no curvature.
+by precision; two scores show what it does to the step between them; directions in which no record
+can have a score keep no curvature.
 
 Matrices are stacks of blocks (b, k, k), and vectors (b, k). Of few latents there is one block of
 all of them; of many every latent is a block by itself, so that noise is added to a diagonal alone.
@@ -125,6 +126,26 @@ def with_path(H: np.ndarray, c: np.ndarray, along: float, sd: float, own_sd: flo
     both, left = own + weight * (along - own), (1 - weight) ** 0.5 * own_sd
     both = max(both, left / 2, 1e-3)
     return np.asarray(H + (both / own - 1) / own * outer(Hc, Hc))
+
+
+def with_secant(
+    H: np.ndarray, x: np.ndarray, fall: np.ndarray, noise: np.ndarray, sd: float
+) -> np.ndarray:
+    """Bring the curvature to the fall of the score over a step x, H x, seen with this covariance.
+
+    Entries of H are normal with this sd beforehand. Source: the symmetric update of Powell (1970),
+    A new algorithm for unconstrained optimization, as that of a Kalman filter.
+
+    >>> H, x = np.eye(2)[None], np.array([[1.0, 0.0]])
+    >>> with_secant(H, x, fall=np.array([[3.0, 1.0]]), noise=1e-9 * H, sd=1.0).round(3)
+    array([[[3., 1.],
+            [1., 1.]]])
+    """
+    if len(H) > 1 or not x.any():
+        return H
+    of_step = sd**2 * (inner(x, x) * np.eye(x.size) + outer(x, x))
+    u = np.linalg.solve(of_step + noise, (fall - times(H, x))[..., None])[..., 0]
+    return positive(H + sd**2 * (outer(u, x) + outer(x, u)), 1e-3)
 
 
 def without_null_space(H: np.ndarray, null_space: np.ndarray, edge: float) -> np.ndarray:

@@ -14,9 +14,10 @@ as in Künsch, Stefanski and Carroll (1989).
 One update (`update`, from a released vector to the next state), in this order:
 
 1. traces: clipping keeps a share of the slope, and makes the variance larger than it;
-2. curvature: the belief is prior to the released slope; then the path, the null space, and the
-   scale of outcomes, which shares no information with their location;
-3. score: kept with all earlier ones, as if nothing had been clipped;
+2. score: as if nothing had been clipped;
+3. curvature: the belief is prior to the released slope; then the path, the step between the last
+   two scores, the null space, and the scale of outcomes, which shares no information with their
+   location;
 4. regression: g_s = H (z - z_s) + e_s for all rounds s, to the posterior mean;
 5. step: to that mean, damped by 1 + r, where r is its length in white units;
 6. scale of outcomes: its own step is exact, and all curvatures of the location go with it;
@@ -58,6 +59,7 @@ from pymc_dp.engine.curvature import (
     vector_blocks,
     whitening,
     with_path,
+    with_secant,
     without_null_space,
 )
 from pymc_dp.engine.outcomes import OutcomeScale
@@ -222,7 +224,11 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     back, least = np.linalg.inv(W), LEAST_NOISE * n**0.5
     # 1. traces
     traces, kept, excess = _traces(state, sums, noisy.sd / at.trace_scale, share)
-    # 2. curvature
+    # 2. score
+    score_sd = np.maximum(noisy.sd / at.score_scales, least) / kept
+    score = times(back, vector_blocks(sums.score)) / kept
+    score_noise = _of_sds(back, vector_blocks(score_sd))
+    # 3. curvature
     noise = max(noisy.sd / at.curvature_scale / 2**0.5, least) / n / kept
     edge = noise * W.shape[-1] ** 0.5
     slope = matrix_blocks(sums.curvature) / n / kept
@@ -236,6 +242,12 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
         sd = max(noisy.sd / at.along_scale, least) / n / kept
         path = vector_blocks(at.direction)
         after = with_path(after, path, sums.along / n / kept, sd, 2**0.5 * noise)
+    if state.scored:
+        last, sd = state.scored[-1], noise / (1 + edge**2) ** 0.5
+        x = z - last.point
+        between = last.noise + score_noise + _bend(known, H, n, x)
+        fall, between = times(W, last.score - score) / n, congruent(W, between) / n**2
+        after = with_secant(after, times(back.swapaxes(-1, -2), x), fall, between, sd)
     if known.null_space.size:
         null_space = np.linalg.solve(W[0].T, known.null_space)
         after = without_null_space(after, null_space, edge)
@@ -243,11 +255,7 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
         after = known.scale.block_diagonal(after)
     floored = n * congruent(back, positive(after, min(edge, 0.5)))
     H = n * congruent(back, after)
-    # 3. score
-    score_sd = np.maximum(noisy.sd / at.score_scales, least) / kept
     each = [np.where(part.latents, part.clip_norm, 0.0) for part in _parts(known, at)]
-    score = times(back, vector_blocks(sums.score)) / kept
-    score_noise = _of_sds(back, vector_blocks(score_sd))
     scored = (*state.scored, Scored(z, score, score_noise, H, back, np.sum(each, axis=0)))
     score_variance = _score_variance(known, state, sums, W, noisy.sd, kept)
     state = state._replace(traces=traces, curvature=H, scored=scored, score_variance=score_variance)
@@ -355,7 +363,6 @@ def pooled(known: Known, state: State, m: np.ndarray) -> tuple[np.ndarray, np.nd
     H, P, n, rounds = state.curvature, known.prior_precision, state.number, state.scored
     path = (rounds[-1].point - rounds[0].point) * (len(H) == 1)  # of many it is not released
     Ht = times(H, path) / max(inner(path, times(H, path)), np.finfo(float).tiny) ** 0.5
-    spread = sum((H + P) * outer(x, x) / x.sum() for x in (part.latents for part in known.parts))
 
     def doubted(x: np.ndarray) -> np.ndarray:
         far = max(inner(x, times(H, x)), 0.0)
@@ -365,10 +372,7 @@ def pooled(known: Known, state: State, m: np.ndarray) -> tuple[np.ndarray, np.nd
     Q, V, b, points = 0.0 * H, 0.0 * H, 0.0 * m, 0.0 * m
     for one in rounds:
         x = m - one.point
-        along = times((H + one.curvature) / 2, x)
-        r2 = max(inner(x, along), 0.0) / n
-        half = min(CONSTANTS.bend * r2**0.5, 1.0) / 2
-        own = one.noise + half**2 * (outer(along, along) + n * r2 * spread)
+        own = one.noise + _bend(known, (H + one.curvature) / 2, n, x)
         R = inverse(own + doubted(x))
         Q, V = Q + R, V + R @ own @ R
         b = b + times(R, one.score + times(H, one.point))
@@ -376,6 +380,16 @@ def pooled(known: Known, state: State, m: np.ndarray) -> tuple[np.ndarray, np.nd
     S = inverse(Q)
     middle = times(inverse(H + P), times(S, points))  # the weighted mean of points
     return times(S, b), S @ V @ S + doubted(middle - m)
+
+
+def _bend(known: Known, H: np.ndarray, n: float, x: np.ndarray) -> np.ndarray:
+    """Return the covariance of what the score changes by over x, (b, k), beside its slope H."""
+    along = times(H, x)
+    r2 = max(inner(x, along), 0.0) / n
+    half = min(CONSTANTS.bend * r2**0.5, 1.0) / 2
+    parts = [outer(part.latents, part.latents) / part.size for part in known.parts]
+    spread = np.sum(parts, axis=0) * (H + known.prior_precision)
+    return np.asarray(half**2 * (outer(along, along) + n * r2 * spread))
 
 
 def _at_location(known: Known, state: State, m: np.ndarray, S: np.ndarray) -> State:

@@ -16,8 +16,8 @@ One update (`update`, from a released vector to the next state), in this order:
 1. traces: clipping keeps a share of the slope, and makes the variance larger than it;
 2. score: as if nothing had been clipped;
 3. curvature: the belief is prior to the released slope; then the path, the step between the last
-   two scores, the null space, and the scale of outcomes, which shares no information with their
-   location;
+   two scores where noise hides the slope, the null space, and the scale of outcomes, which shares
+   no information with their location;
 4. regression: g_s = H (z - z_s) + e_s for all rounds s, to the posterior mean;
 5. step: to that mean, damped by 1 + r, where r is its length in white units;
 6. scale of outcomes: its own step is exact, and all curvatures of the location go with it;
@@ -242,7 +242,7 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
         sd = max(noisy.sd / at.along_scale, least) / n / kept
         path = vector_blocks(at.direction)
         after = with_path(after, path, sums.along / n / kept, sd, 2**0.5 * noise)
-    if state.scored:
+    if state.scored and edge > CONSTANTS.hidden:
         last, sd = state.scored[-1], noise / (1 + edge**2) ** 0.5
         x = z - last.point
         between = last.noise + score_noise + _bend(known, H, n, x)

@@ -35,6 +35,7 @@ PATCHES: dict[str, tuple[Patch, ...]] = {
     ),
     "averages over the posterior": ((RoundTerms, "of", classmethod(_at_points)),),
     "curvature along the path": ((rounds, "with_path", lambda H, *_: H),),
+    "the step between two scores": ((rounds, "with_secant", lambda H, *_: H),),
     "the step of the scale of outcomes": ((method, "outcome_scale", lambda records: None),),
     "the null space of the likelihood": (
         (method, "null_space_of", lambda records, scores: np.zeros((records.size, 0))),

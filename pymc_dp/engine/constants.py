@@ -39,8 +39,8 @@ class Constants(NamedTuple):
     rounds_of_precision: int = 4
     # size of the test of whether outcomes are distributed as the model says
     size_of_test: float = 1e-3
-    # relative noise on eigenvalues of the curvature from which on scores correct it, and the fit says
-    # so; and the share of a prior's sd that hidden directions may have without a warning
+    # relative noise on eigenvalues of the curvature from which on scores correct it and the fit
+    # says so, and the share of a prior's sd that hidden directions may have without a warning
     hidden: float = 1.0
     most_of_prior: float = 0.3
     # the share of a curvature that is left over three rounds below which the fit says so:

@@ -9,7 +9,6 @@ from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.scores import compile_draws
 from pymc_dp.engine.centred import centred
 from pymc_dp.engine.conditional import log_prior_of
-from pymc_dp.engine.prior import prior_as_written
 from pymc_dp.model import separate
 from pymc_dp.testing import deterministic_noise
 
@@ -59,12 +58,6 @@ def horseshoe_of_a_matrix():
     observed(pm.Data("x", np.stack([X, X**2, X > 0], axis=1)) @ b)
 
 
-def horseshoe_of_columns():
-    local, whole = pm.HalfCauchy("local", 1, shape=3), pm.HalfCauchy("whole", 1)
-    b = whole * (local[:, None] * pm.Normal("z", shape=3)[:, None])
-    observed(pm.math.dot(pm.Data("x", np.stack([X, X**2, X > 0], axis=1)), b)[:, 0])
-
-
 def read_by_two():
     z, mu, tau = pm.Normal("z", shape=GROUPS), pm.Normal("mu"), pm.HalfNormal("tau")
     mine = (mu + tau * z)[member()]
@@ -95,7 +88,7 @@ def records_of(build):
 
 BUILDS = [
     *(scaled, scaled_behind_an_index, divided_and_subtracted, rotated),
-    *(horseshoe, horseshoe_of_a_matrix, horseshoe_of_columns),
+    *(horseshoe, horseshoe_of_a_matrix),
     *(read_by_two, read_by_a_mixture, gaussian_process),
 ]
 
@@ -147,14 +140,6 @@ def test_the_prior_is_that_of_the_model_by_the_change_of_variables(build):
     as_it_was = log_prior(written, as_written)
     np.testing.assert_allclose(log_prior(found.records, point), as_it_was + determinant, rtol=1e-7)
     assert abs(determinant) > 0.01
-
-
-@pytest.mark.parametrize("build", [scaled, scaled_behind_an_index])
-def test_draws_of_the_prior_are_those_of_groups(build):
-    parts = prior_as_written(records_of(build))
-    assert set(parts.reduced.latents) <= {"groups of z", "mu"}
-    value = log_prior_of(parts.records)(parts.prior_draws)
-    assert np.isfinite(value).mean() > 0.99
 
 
 def without_a_start():

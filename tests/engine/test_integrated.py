@@ -29,13 +29,6 @@ def heavy_tailed():
     return groups(lambda *name, **settings: pm.StudentT(*name, nu=4, **settings))
 
 
-def peaked():
-    def draw(name, mu, sigma, shape):
-        return pm.Laplace(name, mu, sigma, shape=shape)
-
-    return groups(draw)
-
-
 def process():
     length, height = pm.Gamma("length", 6, 2), pm.HalfNormal("height", 1.0)
     kernel = height**2 * pm.gp.cov.ExpQuad(1, ls=length)
@@ -48,13 +41,6 @@ def tight_about_heavy_tails():
     return pm.Normal("a", centre, 0.01, shape=GROUPS)
 
 
-def incomes_and_rates():
-    tau, of_rates = pm.HalfNormal("tau", 1e5), pm.HalfNormal("of_rates", 1e-3)
-    incomes = pm.Normal("a", pm.Normal("mu", 0, 1e6), tau, shape=GROUPS)
-    rates = pm.Normal("r", pm.Normal("rate", 0, 0.1), of_rates, shape=GROUPS)
-    return incomes + rates
-
-
 def crossed():
     """Two sets of groups, about a mean that both shift."""
     one, other = pm.HalfNormal("s"), pm.HalfNormal("t")
@@ -64,24 +50,6 @@ def crossed():
 
 def of_unequal_spreads():
     return pm.Normal("a", 0, pm.HalfNormal("tau", shape=GROUPS), shape=GROUPS)
-
-
-def of_one_larger_spread(share):
-    spreads = pm.HalfNormal("tau") * np.array([1.0] * (GROUPS - 1) + [1 + share])
-    return pm.Normal("a", 0, spreads, shape=GROUPS)
-
-
-def of_one_spread_but_for_rounding():
-    return of_one_larger_spread(2e-7)
-
-
-def of_hardly_unequal_spreads():
-    return of_one_larger_spread(2e-6)
-
-
-def of_fixed_spreads():
-    a = pm.Normal("a", pm.Normal("mu", 0, pm.HalfNormal("tau")), 2.0, shape=GROUPS)
-    return a + pm.Normal("b", 0, 2.0, shape=GROUPS)
 
 
 def walk():
@@ -107,7 +75,6 @@ def names(hyper, places):
     [
         (groups, {"mu", "a"}),
         (heavy_tailed, set()),
-        (peaked, set()),
         (process, {"f"}),
         (tight_about_heavy_tails, {"a"}),
     ],
@@ -164,36 +131,6 @@ def test_gradients_are_those_of_the_density(build):
     for k, step in enumerate(1e-5 * np.eye(d)):
         slope = (log_density(theta + step)[0] - log_density(theta - step)[0]) / 2e-5
         assert gradient[:, k] == pytest.approx(slope, rel=1e-4, abs=1e-4)
-
-
-def test_the_precision_is_found_in_all_units():
-    apart = found(incomes_and_rates).integrated
-    every = np.arange(len(apart.u))
-    assert apart.entries.differences == 2
-    assert set(every) == set(apart.entries.rows[apart.entries.rows == apart.entries.columns])
-
-
-def test_two_differences_show_the_precision_of_groups_and_their_mean():
-    assert found(groups).integrated.entries.differences == 2
-    assert found(process).integrated.entries.differences == GROUPS
-
-
-@pytest.mark.parametrize(
-    ("build", "last"),
-    [
-        (groups, GROUPS),
-        (crossed, GROUPS),
-        (heavy_tailed, 0),
-        (of_unequal_spreads, 1),
-        (of_one_spread_but_for_rounding, GROUPS),
-        (of_hardly_unequal_spreads, GROUPS - 1),
-        (of_fixed_spreads, 1),
-    ],
-)
-def test_independent_latents_of_one_spread_are_not_inverted(build, last):
-    """The others are, as the mean of groups."""
-    integrated = found(build).integrated
-    assert len(integrated.u) - integrated.dense == last
 
 
 def random_densities(hyper, *sizes):

@@ -147,10 +147,6 @@ def without_a_start():
     observed((z / s)[member()])
 
 
-def moved():
-    observed((pm.Normal("mu") + pm.Normal("z", shape=GROUPS))[member()])
-
-
 def read_twice():
     z, tau = pm.Normal("z", shape=GROUPS), pm.HalfNormal("tau")
     observed((tau * z)[member()] + z[0])
@@ -166,24 +162,15 @@ def scaled_by_records():
     observed(z[member()] * pm.Data("x", X) * pm.HalfNormal("tau"))
 
 
-def scaled_by_a_number():
-    observed((2.0 * pm.Normal("z", shape=GROUPS))[member()])
-
-
 @pytest.mark.parametrize(
-    "build",
-    [
-        *(moved, read_twice, without_a_start),
-        *(scaled_by_themselves, scaled_by_records, scaled_by_a_number),
-    ],
+    "build", [read_twice, without_a_start, scaled_by_themselves, scaled_by_records]
 )
 def test_other_latents_stay(build):
     written = records_of(build)
     assert list(centred(written).records.latents) == list(written.latents)
 
 
-def spread_of_groups():
-    """A fit of twelve groups whose records leave little doubt; draws of their spread."""
+def test_the_spread_of_groups_is_as_doubtful_as_twelve_groups_leave_it():
     draw = np.random.default_rng(3)
     member = draw.integers(0, 12, 3000)
     truth = 0.5 + 1.5 * draw.normal(size=12)
@@ -194,17 +181,8 @@ def spread_of_groups():
         pm.Normal("y", a[pm.Data("member", member)], 1.0, observed=y)
     with deterministic_noise(4):
         idata = pymc_dp.fit(model=model, epsilon=4, delta=1e-5, **QUIETLY)
-    posterior = idata["posterior"]
-    np.testing.assert_allclose(
-        posterior["a"],
-        posterior["mu"].expand_dims(g=12, axis=-1)
-        + posterior["tau"].expand_dims(g=12, axis=-1) * posterior["z"].to_numpy(),
-    )
+    a, mu, tau, z = (idata["posterior"][name].to_numpy()[0] for name in ("a", "mu", "tau", "z"))
+    np.testing.assert_allclose(a, mu[:, None] + tau[:, None] * z)
+    assert abs(tau.mean() - truth.std()) < 2 * tau.std()
     # with groups known, the spread's posterior sd is about tau / sqrt(2 * 12)
-    return posterior["tau"].to_numpy(), truth.std()
-
-
-def test_the_spread_of_groups_is_as_doubtful_as_twelve_groups_leave_it():
-    tau, truth = spread_of_groups()
-    assert abs(tau.mean() - truth) < 2 * tau.std()
-    assert 0.6 < tau.std() / (truth / 24**0.5) < 1.8
+    assert 0.6 < tau.std() / (truth.std() / 24**0.5) < 1.8

@@ -10,10 +10,10 @@ import pytest
 from scipy.special import expit, log_expit
 
 import pymc_dp
-from pymc_dp.contributions.estimating import Along, site
+from pymc_dp.contributions.estimating import Along
 from pymc_dp.engine import rounds
 from pymc_dp.testing import deterministic_noise
-from tests.methods.sep.expectation_propagation import moments, propagate
+from tests.methods.sep.expectation_propagation import propagate
 
 PRIOR_SD = 2.0
 # in posterior standard deviations: without noise, with little of it, and of other solutions
@@ -195,14 +195,3 @@ def poisson(psi, y, s):
 
 
 RATES, NUMBERS, SPREADS = np.array([-3.0, 0.5, 1.0, 2.0]), np.array([0, 0, 5, 9]), [0.1, 0.4, 0.8]
-
-
-@pytest.mark.parametrize("s", SPREADS)
-def test_sites_of_counts_match_the_moments_of_tilted_densities(s):
-    found = site(poisson(RATES, NUMBERS, np.full(4, s)))
-
-    def log_likelihood(psi):
-        return NUMBERS[:, None] * psi - np.exp(psi)
-
-    mean, variance = moments(log_likelihood, RATES, np.full(4, s**2))
-    np.testing.assert_allclose(found.weights[:, 0, 0], (mean - RATES) / variance, rtol=0.02)

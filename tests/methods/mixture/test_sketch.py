@@ -131,14 +131,6 @@ def test_no_component_is_missed():
         assert farthest(placed.means, in_units(parts.places, truth)) < 2
 
 
-def test_components_of_other_widths_take_their_own_places():
-    parts, sds = built(two_widths), np.array([1.0, 1.0, 1.0, WIDE]) * SD
-    truth, X = made_up(1, np.full(K, 1 / K), sds)
-    placed = decode(parts.places, parts.sketch(X, 0.01, np.random.default_rng(0)), N)
-    last = in_units(parts.places, truth)[-1]
-    assert np.linalg.norm(placed.means[-1] - last) < 1
-
-
 # --- which mixtures ------------------------------------------------------------------------------
 
 

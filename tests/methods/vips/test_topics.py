@@ -16,7 +16,6 @@ from scipy.special import digamma
 import pymc_dp
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.conjugate.exponential import DIRICHLET
-from pymc_dp.methods.vips.topics import Released, shrunk
 from pymc_dp.model import Column
 from pymc_dp.privacy import clipping
 from pymc_dp.testing import deterministic_noise
@@ -97,19 +96,6 @@ def test_poisson_batches_give_stochastic_variational_bayes(monkeypatch):
     assert len({len(rows) for rows in batches}) > 3
     expected = stochastic_variational_bayes(batches, rate=0.2, tau0=2.0)
     np.testing.assert_allclose(got, expected, rtol=1e-9)
-
-
-def test_without_noise_nothing_shrinks():
-    counts = RNG.uniform(5, 10, (K, V))
-    exact = shrunk(Released(counts.sum(axis=0), 0.0, counts, 0.0))
-    np.testing.assert_allclose(exact.mass[:, None] * exact.beta, counts)
-
-
-def test_counts_that_drown_in_noise_shrink_to_the_overall_frequencies():
-    counts = RNG.uniform(5, 10, (K, V))
-    overall = counts.sum(axis=0)
-    beta = shrunk(Released(overall, 1e-3, counts, 1e6)).beta
-    np.testing.assert_allclose(beta, np.tile(overall / overall.sum(), (K, 1)), rtol=1e-3)
 
 
 @functools.cache

@@ -183,7 +183,3 @@ def test_chains_that_do_not_move_are_doubted():
     found = doubts_of(groups(lambda name: pm.math.exp(-50 * pm.Uniform(name, 0, 10))), draws=50)
     assert "Markov chains that draw `mu`, `spread` hardly moved" in found
     assert doubts_of(groups(lambda name: pm.HalfCauchy(name, 1.0)), draws=50) == ""
-
-
-def counts(a):
-    pm.Poisson("y", pm.math.exp(a), observed=np.arange(30) % 3)

@@ -60,11 +60,6 @@ def logistic(rows=ROWS):
 
 
 @functools.cache
-def coin(rows=1000):
-    return zoo.coin(np.arange(rows) % 10 < 3)
-
-
-@functools.cache
 def ready(build, method="dp_advi", **terms):
     """Settle a fit and compile it, for many runs."""
     prepared = set_up(build(), method, None, **{**BUDGET, **terms})
@@ -101,13 +96,6 @@ def normal_case(sd=300.0):
     return NORMAL, told, 1 / (LARGE + 1), sd**2 / (LARGE + 1) ** 2
 
 
-def noisy_precision_case(sd=300.0):
-    """The score's noise is s^2 at the mean; that of the precision moves nothing to first order."""
-    says = natural(1.5 * LARGE, LARGE)
-    told = NoisyBlock(natural(0.0, 0.0), says, natural(sd**2 + 1.5**2 * sd**2, sd**2))
-    return NORMAL, told, 1 / LARGE, sd**2 / LARGE**2
-
-
 def dirichlet_case(sd=300.0):
     p = np.array([0.5, 0.3, 0.2])
     rows = np.broadcast_to(p, (ENTRIES, 3))
@@ -117,7 +105,7 @@ def dirichlet_case(sd=300.0):
     return DIRICHLET, told, plain, noise
 
 
-CASES = [beta_case, gamma_case, normal_case, noisy_precision_case, dirichlet_case]
+CASES = [beta_case, gamma_case, normal_case, dirichlet_case]
 
 
 def check_variance(values, variance):

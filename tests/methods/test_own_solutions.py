@@ -10,7 +10,6 @@ import pytest
 from scipy.special import expit, log_expit
 
 import pymc_dp
-from pymc_dp.contributions.estimating import Along
 from pymc_dp.engine import rounds
 from pymc_dp.testing import deterministic_noise
 from tests.methods.sep.expectation_propagation import propagate
@@ -181,17 +180,3 @@ def test_scores_at_the_point_end_at_the_mode(monkeypatch, method):
     mean, _ = fitted(0, method)
     assert off_by(0, method, mean) > APART
     assert off_by(0, "mode", mean) < CLOSE
-
-
-def poisson(psi, y, s):
-    """Scores of a record of an observed and of drawn counts, along its predictor."""
-    drawn = np.random.default_rng(0).poisson(np.exp(np.minimum(psi, 3)), size=(11, len(psi))).T
-    outcomes = np.column_stack([y, drawn])
-
-    def weights(shifts):
-        return (outcomes - np.exp(psi + shifts[0])[:, None])[:, :, None]
-
-    return Along(weights, s[None, None], has_both=False)
-
-
-RATES, NUMBERS, SPREADS = np.array([-3.0, 0.5, 1.0, 2.0]), np.array([0, 0, 5, 9]), [0.1, 0.4, 0.8]

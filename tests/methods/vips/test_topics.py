@@ -16,7 +16,6 @@ from scipy.special import digamma
 import pymc_dp
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.conjugate.exponential import DIRICHLET
-from pymc_dp.model import Column
 from pymc_dp.privacy import clipping
 from pymc_dp.testing import deterministic_noise
 
@@ -256,23 +255,6 @@ def test_a_sparse_matrix_in_place_of_a_template_gives_the_same(form):
     template = lda(np.ones((2, V), int))
     got = concentration(template, form=form, n=3, data={"w": csr_matrix(W)})
     np.testing.assert_allclose(got, concentration(form=form, n=3), rtol=1e-12)
-
-
-def test_few_documents_are_dense_at_a_time(monkeypatch):
-    held, take = [], Column.take
-
-    def spied(column, rows):
-        held.append(len(rows))
-        return take(column, rows)
-
-    monkeypatch.setattr(Column, "take", spied)
-    words = 7000
-    w = csr_matrix((np.ones(2000, int), (np.arange(2000), RNG.integers(0, words, 2000))))
-    w.resize(2000, words)
-    template = lda(np.ones((2, words), int), eta=np.ones(words))
-    concentration(template, n=1, data={"w": w})
-    assert sum(held) == 4000  # once for the totals, once for the topics
-    assert max(held) <= 400
 
 
 BAD = {

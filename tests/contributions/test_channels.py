@@ -11,7 +11,6 @@ from pymc_dp.contributions import scores as module
 from pymc_dp.contributions.channels import (
     orthogonal,
     orthonormal,
-    record_channels,
     scaled_pairs,
     sum_of_products,
 )
@@ -120,13 +119,6 @@ def test_they_are_so_where_scores_of_the_dispersion_are_clipped_by_themselves(na
         )
         for one, other in zip(found, expected, strict=True):
             assert_equal(one, other)
-
-
-def test_scores_are_formed_where_an_outcome_is_among_what_it_is_multiplied_by():
-    records, columns = separated("hierarchical")
-    record_channels(records, ["y"])
-    with pytest.raises(NoFrontierRuleError):
-        record_channels(records, list(columns))
 
 
 @pytest.mark.parametrize("name", ["logistic", "hierarchical", "neural_network"])

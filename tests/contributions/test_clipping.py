@@ -86,24 +86,6 @@ def scores_of(p, x, outcomes):
 
 
 @pytest.mark.parametrize(("score", "curvature"), BOUNDS)
-@pytest.mark.parametrize("p", [0.02, 0.5])
-def test_the_sums_are_the_limit_of_draws(score, curvature, p, monkeypatch):
-    monkeypatch.setattr(whitened, "SWEEPS", 300)
-    at = At(np.zeros(2), np.eye(2), score, curvature, direction=np.array([0.6, 0.8]))
-    x = np.array([1.0, -2.0])
-    outcomes = np.arange(40_000) < 40_000 * p
-    # weights follow from the first three
-    means = scores_of(p, x, [1, 0])[0] ** 2 @ np.ones(2) @ [p, 1 - p]
-    weighing = np.full(whitened.WEIGHING, np.sqrt(means))[:, None] * x / np.linalg.norm(x)
-    for observed in (0, 1):
-        drawn = scores_of(p, x, [observed, *outcomes])
-        drawn = np.concatenate([drawn[:, :1], weighing[None], drawn[:, 1:]], axis=1)
-        found = vectors(scores_of(p, x, [observed, 0, 1]), at)[0]
-        limit = vectors(drawn, at)[0]
-        np.testing.assert_allclose(found, limit, atol=2e-3 * abs(limit).max())
-
-
-@pytest.mark.parametrize(("score", "curvature"), BOUNDS)
 def test_the_clipped_scores_mean_is_zero_and_its_slope_the_curvature(score, curvature):
     at = At(np.zeros(2), np.eye(2), score, curvature, direction=np.array([0.6, 0.8]))
     p, x = 0.1, np.array([3.0, 1.0])

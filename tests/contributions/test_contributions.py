@@ -7,7 +7,6 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from pymc_dp.compiling.compile import function
 from pymc_dp.contributions import gradients
 from pymc_dp.contributions.frontier import NoFrontierRuleError, cut_frontier
 from pymc_dp.contributions.gradients import (
@@ -50,12 +49,6 @@ def regression(x, y):
         pm.Normal("y", pm.Data("x", x) @ pm.Normal("b", shape=x.shape[1]), 1.0, observed=y)
 
     return separated(zoo.build(describe))
-
-
-@pytest.mark.parametrize("name", zoo.ACCEPTED)
-def test_every_model_of_the_zoo_has_a_frontier(name):
-    records, _ = separate(zoo.build(zoo.ACCEPTED[name]))
-    assert cut_frontier(records.batch, list(records.latents.values()))
 
 
 def rows_by_second_index():
@@ -174,15 +167,3 @@ def test_padding_changes_shapes_and_nothing_else():
     assert min(sizes) == SMALLEST_BATCH
     assert max(sizes) <= 2048
     assert len(sizes) <= 48
-
-
-@pytest.mark.parametrize("fold", [pt.add, pt.mul], ids=["sum", "product"])
-@pytest.mark.parametrize("count", [2, 17, 300])
-def test_long_sums_and_products_keep_their_value_and_type(fold, count):
-    for dtype in ("float64", "float32", "int64"):
-        inputs = [pt.vector(dtype=dtype) for _ in range(count)]
-        values = [np.array([1, -1, 1], dtype=dtype) for _ in range(count)]
-        out = function(inputs, fold(*inputs), "python")(*values)
-        expected = np.sum(values, axis=0) if fold is pt.add else np.prod(values, axis=0)
-        assert out.dtype == dtype
-        np.testing.assert_array_equal(out, expected)

@@ -103,10 +103,3 @@ def test_a_wrong_scale_is_caught(factor, name):
 
     with pytest.raises(AssertionError):
         check_noise(Faulty(SYMMETRIC.parts))
-
-
-def test_what_cannot_be_packed_is_refused():
-    with pytest.raises(ValueError, match="the scale of 'a'"):
-        Layout({"a": Part((2,), 0.0)})
-    with pytest.raises(ValueError, match="must have shape"):
-        Layout({"a": Part((2,))}).pack({"a": np.zeros(3)})

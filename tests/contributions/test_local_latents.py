@@ -10,7 +10,6 @@ from scipy.optimize import approx_fprime
 from scipy.special import gammaln, log_expit, logsumexp
 
 from pymc_dp.contributions.gradients import each_gradient
-from pymc_dp.contributions.local_latents import Density, find_modes, rule
 from pymc_dp.contributions.scores import DRAWS, UNDRAWN, compile_draws, drawn_name, drawn_scores
 from pymc_dp.model import separate
 from pymc_dp.model.columns import read_units
@@ -129,32 +128,6 @@ def test_without_units_every_record_is_a_unit():
 
     found = each_gradient(records, "python")({"X": X, "y": COUNTS}, z).sum(axis=0)
     assert error_in_sds(found, likelihood, z) < 0.003
-
-
-@pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
-def test_rules_integrate_polynomials_of_degree_five(k):
-    nodes, weights = rule(k)
-    moments = {(): 1.0, (0,): 0.0, (0, 0): 1.0, (0, 0, 0): 0.0, (0,) * 4: 3.0}
-    if k > 1:
-        moments |= {(0, 1): 0.0, (0, 0, 1, 1): 1.0, (0, 1, 1): 0.0}
-    for powers, expected in moments.items():
-        values = np.prod([nodes[:, i] for i in powers], axis=0) * np.ones(len(nodes))
-        assert weights @ values == pytest.approx(expected, abs=1e-12)
-
-
-def test_modes_are_found_where_the_density_is_not_concave_and_far():
-    """Log densities -(u - c)^2 / 2 + log cosh: curved upwards near 0."""
-    c = np.array([[0.5], [40.0], [-3.0], [np.nan]])
-
-    def density(u):
-        value = (-((u - c) ** 2) / 2 + 2 * np.log(np.cosh(np.clip(u, -300, 300))))[:, 0]
-        slope = c - u + 2 * np.tanh(u)
-        return Density(value, slope, (1 - 2 / np.cosh(np.clip(u, -300, 300)) ** 2)[:, :, None])
-
-    at, _ = find_modes(density, density(np.zeros((4, 1))))
-    slopes = density(at).slope[:3]
-    np.testing.assert_allclose(slopes, 0, atol=3e-3)
-    assert (density(at).curvature[:3] > 0).all()
 
 
 def test_records_of_a_unit_share_the_draw_of_its_latents():

@@ -29,30 +29,10 @@ def heavy_tailed():
     return groups(lambda *name, **settings: pm.StudentT(*name, nu=4, **settings))
 
 
-def peaked():
-    def draw(name, mu, sigma, shape):
-        return pm.Laplace(name, mu, sigma, shape=shape)
-
-    return groups(draw)
-
-
 def process():
     length, height = pm.Gamma("length", 6, 2), pm.HalfNormal("height", 1.0)
     kernel = height**2 * pm.gp.cov.ExpQuad(1, ls=length)
     return pm.gp.Latent(cov_func=kernel).prior("f", X=GRID, reparameterize=False)
-
-
-def tight_about_heavy_tails():
-    """What the groups add to the log prior is huge wherever their centre alone moves."""
-    centre = pm.StudentT("centre", nu=4, mu=0, sigma=100)
-    return pm.Normal("a", centre, 0.01, shape=GROUPS)
-
-
-def incomes_and_rates():
-    tau, of_rates = pm.HalfNormal("tau", 1e5), pm.HalfNormal("of_rates", 1e-3)
-    incomes = pm.Normal("a", pm.Normal("mu", 0, 1e6), tau, shape=GROUPS)
-    rates = pm.Normal("r", pm.Normal("rate", 0, 0.1), of_rates, shape=GROUPS)
-    return incomes + rates
 
 
 def crossed():
@@ -64,24 +44,6 @@ def crossed():
 
 def of_unequal_spreads():
     return pm.Normal("a", 0, pm.HalfNormal("tau", shape=GROUPS), shape=GROUPS)
-
-
-def of_one_larger_spread(share):
-    spreads = pm.HalfNormal("tau") * np.array([1.0] * (GROUPS - 1) + [1 + share])
-    return pm.Normal("a", 0, spreads, shape=GROUPS)
-
-
-def of_one_spread_but_for_rounding():
-    return of_one_larger_spread(2e-7)
-
-
-def of_hardly_unequal_spreads():
-    return of_one_larger_spread(2e-6)
-
-
-def of_fixed_spreads():
-    a = pm.Normal("a", pm.Normal("mu", 0, pm.HalfNormal("tau")), 2.0, shape=GROUPS)
-    return a + pm.Normal("b", 0, 2.0, shape=GROUPS)
 
 
 def walk():
@@ -98,23 +60,13 @@ def found(build):
     return prior_as_written(separated(model)[0])
 
 
-def names(hyper, places):
-    return {hyper.records.labels[i].split("[")[0] for i in places}
-
-
 @pytest.mark.parametrize(
     ("build", "normal"),
-    [
-        (groups, {"mu", "a"}),
-        (heavy_tailed, set()),
-        (peaked, set()),
-        (process, {"f"}),
-        (tight_about_heavy_tails, {"a"}),
-    ],
+    [(groups, {"mu", "a"}), (heavy_tailed, set()), (process, {"f"})],
 )
 def test_latents_in_which_the_log_prior_is_quadratic_are_integrated_out(build, normal):
     hyper = found(build)
-    assert names(hyper, hyper.integrated.u) == normal
+    assert {hyper.records.labels[i].split("[")[0] for i in hyper.integrated.u} == normal
 
 
 def log_density_of_groups(theta):
@@ -141,18 +93,14 @@ def density(hyper):
     return hyper.integrated.log_density(LIKELIHOOD.among(hyper.places, hyper.records.size))
 
 
-def check(hyper, exact):
+@pytest.mark.parametrize(
+    ("build", "exact"), [(groups, log_density_of_groups), (process, log_density_of_process)]
+)
+def test_the_density_of_the_others_is_the_exact_one(build, exact):
+    hyper = found(build)
     theta = np.random.default_rng(0).normal(size=(6, len(hyper.integrated.theta)))
     value, _ = density(hyper)(theta)
     assert np.diff(value) == pytest.approx(np.diff(exact(theta)), rel=1e-6, abs=1e-6)
-
-
-EXACT = [(groups, log_density_of_groups), (process, log_density_of_process)]
-
-
-@pytest.mark.parametrize(("build", "exact"), EXACT)
-def test_the_density_of_the_others_is_the_exact_one(build, exact):
-    check(found(build), exact)
 
 
 @pytest.mark.parametrize("build", [groups, heavy_tailed, process])
@@ -164,36 +112,6 @@ def test_gradients_are_those_of_the_density(build):
     for k, step in enumerate(1e-5 * np.eye(d)):
         slope = (log_density(theta + step)[0] - log_density(theta - step)[0]) / 2e-5
         assert gradient[:, k] == pytest.approx(slope, rel=1e-4, abs=1e-4)
-
-
-def test_the_precision_is_found_in_all_units():
-    apart = found(incomes_and_rates).integrated
-    every = np.arange(len(apart.u))
-    assert apart.entries.differences == 2
-    assert set(every) == set(apart.entries.rows[apart.entries.rows == apart.entries.columns])
-
-
-def test_two_differences_show_the_precision_of_groups_and_their_mean():
-    assert found(groups).integrated.entries.differences == 2
-    assert found(process).integrated.entries.differences == GROUPS
-
-
-@pytest.mark.parametrize(
-    ("build", "last"),
-    [
-        (groups, GROUPS),
-        (crossed, GROUPS),
-        (heavy_tailed, 0),
-        (of_unequal_spreads, 1),
-        (of_one_spread_but_for_rounding, GROUPS),
-        (of_hardly_unequal_spreads, GROUPS - 1),
-        (of_fixed_spreads, 1),
-    ],
-)
-def test_independent_latents_of_one_spread_are_not_inverted(build, last):
-    """The others are, as the mean of groups."""
-    integrated = found(build).integrated
-    assert len(integrated.u) - integrated.dense == last
 
 
 def random_densities(hyper, *sizes):

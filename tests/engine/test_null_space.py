@@ -26,12 +26,6 @@ def intercept_and_groups():
     outcome(pm.Normal("a") + effects("u", FIRST, GROUPS) + pm.Normal("b") * pm.Data("x", X))
 
 
-def standardised():
-    """By public numbers, as predictors should be."""
-    x = (pm.math.log(pm.Data("x", 1 + X**2)) - 0.5) / 2.0
-    outcome(pm.Normal("a") + effects("u", FIRST, GROUPS) + pm.Normal("b") * x)
-
-
 def groups_alone():
     outcome(effects("u", FIRST, GROUPS) + pm.Normal("b") * pm.Data("x", X))
 
@@ -72,27 +66,10 @@ def several_waiting_times():
     )
 
 
-def of_working_age():
-    """An age below 65 is not so for all records, however many are made up."""
-    young = pm.Data("age", 18 + FIRST * 10) < 65
-    outcome(pm.Normal("a") + pm.Normal("b") * young + effects("u", FIRST, GROUPS))
-
-
-def square_of_year():
-    year = (pm.Data("year", 2000 + FIRST) - 2000) / 10.0
-    outcome(pm.Normal("a") + pm.Normal("b") * year + pm.Normal("c") * year**2)
-
-
 def ten_categories():
     """Scores of one point and one outcome are all the same."""
     p = pm.math.softmax(pm.Normal("z", shape=10))
     pm.Categorical("y", p=p, observed=FIRST)
-
-
-def change_of_age():
-    """No integers that are as small as indices tell the two levels apart."""
-    age = pm.Data("age", 18 + FIRST * 10)
-    outcome(pm.Normal("a") + pm.Normal("b") * pm.math.sigmoid(pm.Normal("at", 50) - age))
 
 
 def directions(build):
@@ -104,7 +81,7 @@ def directions(build):
 
 @pytest.mark.parametrize(
     ("build", "number"),
-    [(intercept_and_groups, 1), (standardised, 1), (crossed_groups, 2), (several_outcomes, 2)],
+    [(intercept_and_groups, 1), (crossed_groups, 2), (several_outcomes, 2)],
 )
 def test_an_intercept_and_all_effects_of_a_set_of_groups_trade_places(build, number):
     labels, found = directions(build)
@@ -117,21 +94,12 @@ def test_an_intercept_and_all_effects_of_a_set_of_groups_trade_places(build, num
 @pytest.mark.parametrize(
     "build",
     [
-        *(groups_alone, units_of_1e5, threshold, from_2005_on, several_waiting_times),
-        *(of_working_age, square_of_year, ten_categories, change_of_age),
+        *(groups_alone, units_of_1e5, threshold),
+        *(from_2005_on, several_waiting_times, ten_categories),
     ],
 )
 def test_records_tell_of_all_latents_elsewhere(build):
     assert directions(build)[1].shape[1] == 0
-
-
-def test_a_curvature_is_0_there():
-    root = np.random.default_rng(1).normal(size=(4, 4))
-    H, N = root + root.T, np.array([[1.0, -1.0, -1.0, 0.0]]).T
-    found = without_null_space(H[None], N, edge=100.0)[0]
-    assert found @ N == pytest.approx(0.0, abs=1e-10)
-    seen = np.linalg.svd(N)[0][:, 1:]
-    assert seen.T @ found @ seen == pytest.approx(seen.T @ H @ seen)
 
 
 def test_a_release_that_shows_a_curvature_there_is_believed():

@@ -16,7 +16,6 @@ X = np.column_stack([rng.integers(18, 65, ROWS), rng.binomial(1, 0.2, ROWS)]).as
 TRUTH = np.array([7.0, 0.03, 1.4])
 MEAN = np.exp(TRUTH[0] + X @ TRUTH[1:])
 COSTS = rng.gamma(2.0, MEAN / 2.0)
-SIZES = (("a", 1), ("b", 2), ("k", 1))
 SHARES = rng.beta(2.0, 3.0, ROWS)
 
 
@@ -32,10 +31,6 @@ def gamma(mu, k):
     pm.Gamma("y", alpha=k, beta=k / mu, observed=COSTS)
 
 
-def gamma_of_its_sd(mu, k):
-    pm.Gamma("y", mu=mu, sigma=k, observed=COSTS)
-
-
 def counts(mu, k):
     pm.NegativeBinomial("y", mu=mu, alpha=k, observed=COSTS.astype(int))
 
@@ -44,16 +39,11 @@ def shares(mu, k):
     pm.Beta("y", mu=mu / (1 + mu), nu=k, observed=SHARES)
 
 
-def successes(mu, k):
-    p = mu / (1 + mu)
-    pm.BetaBinomial("y", n=9, alpha=k * p, beta=k * (1 - p), observed=rng.integers(0, 9, ROWS))
-
-
 def student_t(mu, k):
     pm.StudentT("y", nu=k, mu=mu, sigma=pm.HalfNormal("s", 5), observed=COSTS)
 
 
-@pytest.mark.parametrize("outcome", [gamma, gamma_of_its_sd, counts, shares, successes, student_t])
+@pytest.mark.parametrize("outcome", [gamma, counts, shares, student_t])
 def test_a_latent_that_leaves_the_mean_as_it_is_sets_the_shape(outcome):
     records, _ = zoo.separated(with_mean(outcome))
     found = dict(zip(records.latents, records.split(shape_latents(records)), strict=True))
@@ -69,11 +59,7 @@ def normal(mu, k):
     pm.Normal("y", mu, k, observed=COSTS)
 
 
-def survival(mu, k):
-    pm.Weibull("y", alpha=k, beta=mu, observed=COSTS)
-
-
-@pytest.mark.parametrize("outcome", [gamma_of_its_rate, normal, survival])
+@pytest.mark.parametrize("outcome", [gamma_of_its_rate, normal])
 def test_a_latent_of_the_mean_or_the_scale_does_not(outcome):
     records, _ = zoo.separated(with_mean(outcome))
     assert not shape_latents(records).any()
@@ -84,25 +70,15 @@ def between(effect, first, second, x):
     return effect[first] - effect[second]
 
 
-def around_their_mean(effect, first, second, x):
-    return (effect - effect.mean())[first]
-
-
 def of_weights(effect, first, second, x):
     return pm.math.softmax(effect)[first]
-
-
-def beyond_a_threshold(effect, first, second, x):
-    return effect[0] * pm.math.maximum(x - 18, 0)
 
 
 def after_a_year(effect, first, second, x):
     return effect[0] * pm.math.switch(x >= 2005, 1.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    "location", [between, around_their_mean, of_weights, beyond_a_threshold, after_a_year]
-)
+@pytest.mark.parametrize("location", [between, of_weights, after_a_year])
 def test_effects_that_seldom_show_in_the_mean_are_none_either(location):
     codes = np.arange(ROWS) % 40
     with pm.Model() as model:
@@ -115,23 +91,15 @@ def test_effects_that_seldom_show_in_the_mean_are_none_either(location):
     assert not found["effect"].any()
 
 
-def fitted(epsilon, outcome=gamma):
-    """Means and sds of a regression whose mean begins seven logarithms away."""
-    with deterministic_noise(3):
-        idata = pymc_dp.fit(model=with_mean(outcome), epsilon=epsilon, **QUIETLY)
-    parts = [idata["posterior"][name].to_numpy()[0].reshape(-1, size) for name, size in SIZES]
-    draws = np.column_stack(parts)
-    return draws.mean(axis=0), draws.std(axis=0)
-
-
-def is_found(sd):
-    """Whether the location and the shape are known far better than from their priors."""
-    return sd[0] < 0.5 and sd[3] < 0.5
-
-
 @pytest.mark.filterwarnings("ignore::pymc_dp.PosteriorWarning")
 @pytest.mark.parametrize("epsilon", [2.0, np.inf])
 def test_a_mean_far_from_its_prior_is_found_with_its_shape(epsilon):
-    mean, sd = fitted(epsilon)
-    assert np.all(abs(mean - [*TRUTH, 2.0]) < 4.5 * sd)
-    assert is_found(sd)
+    """It begins seven logarithms away."""
+    with deterministic_noise(3):
+        idata = pymc_dp.fit(model=with_mean(gamma), epsilon=epsilon, **QUIETLY)
+    posterior = idata["posterior"]
+    draws = np.column_stack([posterior[name].to_numpy()[0] for name in ("a", "b", "k")])
+    sd = draws.std(axis=0)
+    assert np.all(abs(draws.mean(axis=0) - [*TRUTH, 2.0]) < 4.5 * sd)
+    assert sd[0] < 0.5  # and of the shape: far less than under their priors
+    assert sd[3] < 0.5

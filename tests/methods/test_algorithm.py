@@ -1,8 +1,5 @@
 """A result says which algorithm ran, and no paper is named for what is not its own."""
 
-import ast
-from pathlib import Path
-
 import pytest
 
 import pymc_dp
@@ -67,24 +64,6 @@ def test_every_name_solves_its_own_equation_of_a_logistic_regression(method, own
 def test_options_that_ask_for_a_papers_algorithm_get_its_name(method, settings, ran):
     model = model_of("logistic", draw_data(60, seed=1))
     assert algorithms(model, method, **settings) == ran
-
-
-def test_nothing_imports_algorithms_to_the_letter_of_papers_before_they_are_asked_for():
-    package = Path(pymc_dp.__file__).parent
-    room = package / "papers"
-    importers = {
-        path.relative_to(package).as_posix()
-        for path in package.rglob("*.py")
-        if path.parent != room and "pymc_dp.papers" in imported(path)
-    }
-    assert not importers
-    assert "pymc_dp.papers" in (package / "methods/registry.py").read_text()
-
-
-def imported(path):
-    tree = ast.parse(path.read_text())
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)]
-    return " ".join(map(ast.unparse, nodes))
 
 
 def test_the_result_its_report_and_its_summary_say_the_algorithm():

@@ -2,27 +2,8 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pymc_dp.methods.normal import NoisyAverage, covariance_with_noise
-
-WEIGHTS = st.lists(st.floats(0, 1), min_size=1, max_size=6)
-
-
-@given(weights=WEIGHTS, seed=st.integers(0, 2**32))
-def test_an_average_is_the_weighted_sum_of_the_releases(weights, seed):
-    rng = np.random.default_rng(seed)
-    values, variances = rng.normal(size=(7, 3)), rng.uniform(0, 2, (7, 3))
-    average = NoisyAverage(values[0], variances[0])
-    coefficients = np.array([1.0])
-    for t, weight in enumerate(weights, start=1):
-        average = average.add(values[t], variances[t], weight)
-        coefficients = np.append((1 - weight) * coefficients, weight)
-    used = len(coefficients)
-    np.testing.assert_allclose(average.value, coefficients @ values[:used], atol=1e-12)
-    np.testing.assert_allclose(average.variance, coefficients**2 @ variances[:used], atol=1e-12)
-
+from pymc_dp.methods.normal import covariance_with_noise
 
 # --- never wider than the prior ------------------------------------------------------------------
 

@@ -6,14 +6,10 @@ from functools import cache
 
 import numpy as np
 import pymc as pm
-import pytest
 
 import pymc_dp
-from pymc_dp.engine.report import doubts_of_rounds
 from pymc_dp.methods.method import doubts_in
 from pymc_dp.testing import deterministic_noise
-from tests import zoo
-from tests.first_state import first_known, scored_state
 
 ROWS = 2000
 QUIETLY = {"delta": 1e-5, "progressbar": False, "backend": "python", "random_seed": 1, "draws": 20}
@@ -187,51 +183,3 @@ def test_chains_that_do_not_move_are_doubted():
     found = doubts_of(groups(lambda name: pm.math.exp(-50 * pm.Uniform(name, 0, 10))), draws=50)
     assert "Markov chains that draw `mu`, `spread` hardly moved" in found
     assert doubts_of(groups(lambda name: pm.HalfCauchy(name, 1.0)), draws=50) == ""
-
-
-def misfit_of(observe, of_units=False):
-    """What is said where outcomes are not those of a distribution."""
-    with pm.Model() as model:
-        observe(pm.Normal("a"))
-    records, _ = zoo.separated(model)
-    known, H = first_known(np.eye(1), number=ROWS), ROWS * np.eye(1)
-    state = scored_state(known, H, H, np.zeros(1), points=(0.0, 0.0))
-    report = state.report._replace(noise_unit=1.0, misfit=2.0)
-    return doubts_of_rounds(records, known, state._replace(report=report), of_units)[0].text
-
-
-def categories(a):
-    pm.Categorical("y", logit_p=pm.math.stack([0.0, a, 1.0]), observed=np.arange(30) % 3)
-
-
-def counts(a):
-    pm.Poisson("y", pm.math.exp(a), observed=np.arange(30) % 3)
-
-
-def successes(a):
-    pm.Binomial("y", 2, logit_p=a, observed=np.arange(30) % 3)
-
-
-def numbers(a):
-    pm.Normal("y", a, 1, observed=np.linspace(0, 1, 30) ** 2)
-
-
-@pytest.mark.parametrize(
-    ("observe", "advised"),
-    [
-        (categories, "look for one that is missing"),
-        (counts, "pm.NegativeBinomial"),
-        (successes, "pm.BetaBinomial"),
-        (numbers, "pm.StudentT"),
-    ],
-)
-def test_the_advice_on_outcomes_of_another_shape_is_for_their_kind(observe, advised):
-    said = misfit_of(observe)
-    assert advised in said
-    assert "docs/units.md" not in said
-
-
-def test_with_a_unit_the_likely_cause_is_that_its_records_depend_on_each_other():
-    said = misfit_of(categories, of_units=True)
-    assert "one unit are more alike than the model says" in said
-    assert "docs/units.md" in said

@@ -19,12 +19,9 @@ from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.result import released_groups
 from pymc_dp.driver.run import compile_method, run, run_releases
 from pymc_dp.engine import prior
-from pymc_dp.engine.constants import CONSTANTS
-from pymc_dp.engine.method import SCALES, SCORES
 from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL, NoisyBlock, draw
 from pymc_dp.methods.method import Staged
 from pymc_dp.privacy.wall import PrivacyWall
-from pymc_dp.sampling.samplers import Full
 from tests import zoo
 
 ALPHA = 1e-6
@@ -60,14 +57,6 @@ def linear(rows=ROWS):
 @functools.cache
 def logistic(rows=ROWS):
     return zoo.odds(design(rows), logistic_outcomes(rows), prior_sd=PRIOR_SD)
-
-
-@functools.cache
-def coin(rows=1000):
-    return zoo.coin(np.arange(rows) % 10 < 3)
-
-
-# --- the last steps ------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -107,13 +96,6 @@ def normal_case(sd=300.0):
     return NORMAL, told, 1 / (LARGE + 1), sd**2 / (LARGE + 1) ** 2
 
 
-def noisy_precision_case(sd=300.0):
-    """The score's noise is s^2 at the mean; that of the precision moves nothing to first order."""
-    says = natural(1.5 * LARGE, LARGE)
-    told = NoisyBlock(natural(0.0, 0.0), says, natural(sd**2 + 1.5**2 * sd**2, sd**2))
-    return NORMAL, told, 1 / LARGE, sd**2 / LARGE**2
-
-
 def dirichlet_case(sd=300.0):
     p = np.array([0.5, 0.3, 0.2])
     rows = np.broadcast_to(p, (ENTRIES, 3))
@@ -123,7 +105,7 @@ def dirichlet_case(sd=300.0):
     return DIRICHLET, told, plain, noise
 
 
-CASES = [beta_case, gamma_case, normal_case, noisy_precision_case, dirichlet_case]
+CASES = [beta_case, gamma_case, normal_case, dirichlet_case]
 
 
 def check_variance(values, variance):
@@ -274,29 +256,6 @@ def test_without_noise_there_is_nothing_to_be_aware_of(method):
     assert default["privacy"].attrs["releases"] == 6
 
 
-@pytest.mark.parametrize(
-    "terms",
-    [
-        {},
-        {"sampling": "full"},
-        {"clip_norm": lambda t: 2.0 if t < 50 else 1.5},
-        {"neighbours": "replace_one", "num_records": ROWS},
-        {"accountant": "rdp"},
-    ],
-    ids=lambda terms: " ".join(terms) or "defaults",
-)
-def test_the_last_steps_share_the_plan(terms):
-    plan = set_up(logistic(), "dp_advi", None, **{**BUDGET, **terms}).plan
-    asked, rounds = (BUDGET | terms)["epsilon"], CONSTANTS.rounds
-    assert 0.98 * asked < plan.epsilon() <= asked
-    steps = 200 - rounds - 1 if {"clip_norm", "sampling"} & terms.keys() else 0
-    steps = 0 if terms.get("sampling") == "full" else steps
-    assert plan.total == steps + rounds + 1
-    names = [r.name for r in plan.releases for _ in range(r.count)]
-    assert names == ["score"] * steps + [SCALES] + [SCORES] * rounds
-    assert all(r.sampler == Full() for r in plan.releases if r.name in (SCALES, SCORES))
-
-
 # --- what is claimed about the noise, against many fits of the same data -------------------------
 
 
@@ -344,22 +303,6 @@ def test_the_noise_on_the_mean_is_what_is_claimed(build, method):
     for fault in (noise / 2, 2 * noise):
         with pytest.raises(AssertionError):
             check_noise(means, fault)
-
-
-def test_the_noise_on_a_coin_is_what_is_claimed():
-    prepared, compiled = ready(coin, "vips")
-    rng, found = np.random.default_rng(0), []
-    for k in range(300):
-        state = repeated(prepared, compiled, k)
-        found.append(state.context.posterior["p"])
-    a, b = np.array([[float(x) + 1 for x in eta] for eta in found]).T
-    variance = float(state.likelihood.variance["p"][0])
-    p, n = np.mean(a / (a + b)), np.mean(a + b)
-    claimed = np.array([[variance * ((1 - p) ** 2 + p**2) / n**2]])
-    check_noise((a / (a + b))[:, None], claimed)
-    drawn = prepared.method.noise_aware(state, 4000, rng)[0]["p"]
-    plain = p * (1 - p) / n
-    assert np.var(drawn) == pytest.approx(plain + claimed[0, 0], rel=0.2)
 
 
 @pytest.mark.slow

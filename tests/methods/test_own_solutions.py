@@ -10,10 +10,9 @@ import pytest
 from scipy.special import expit, log_expit
 
 import pymc_dp
-from pymc_dp.contributions.estimating import Along, site
 from pymc_dp.engine import rounds
 from pymc_dp.testing import deterministic_noise
-from tests.methods.sep.expectation_propagation import moments, propagate
+from tests.methods.sep.expectation_propagation import propagate
 
 PRIOR_SD = 2.0
 # in posterior standard deviations: without noise, with little of it, and of other solutions
@@ -181,28 +180,3 @@ def test_scores_at_the_point_end_at_the_mode(monkeypatch, method):
     mean, _ = fitted(0, method)
     assert off_by(0, method, mean) > APART
     assert off_by(0, "mode", mean) < CLOSE
-
-
-def poisson(psi, y, s):
-    """Scores of a record of an observed and of drawn counts, along its predictor."""
-    drawn = np.random.default_rng(0).poisson(np.exp(np.minimum(psi, 3)), size=(11, len(psi))).T
-    outcomes = np.column_stack([y, drawn])
-
-    def weights(shifts):
-        return (outcomes - np.exp(psi + shifts[0])[:, None])[:, :, None]
-
-    return Along(weights, s[None, None], has_both=False)
-
-
-RATES, NUMBERS, SPREADS = np.array([-3.0, 0.5, 1.0, 2.0]), np.array([0, 0, 5, 9]), [0.1, 0.4, 0.8]
-
-
-@pytest.mark.parametrize("s", SPREADS)
-def test_sites_of_counts_match_the_moments_of_tilted_densities(s):
-    found = site(poisson(RATES, NUMBERS, np.full(4, s)))
-
-    def log_likelihood(psi):
-        return NUMBERS[:, None] * psi - np.exp(psi)
-
-    mean, variance = moments(log_likelihood, RATES, np.full(4, s**2))
-    np.testing.assert_allclose(found.weights[:, 0, 0], (mean - RATES) / variance, rtol=0.02)

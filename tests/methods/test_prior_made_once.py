@@ -1,10 +1,9 @@
-"""What is made of a prior is made once for equal priors, and again for any other."""
+"""A gradient that is kept for a prior is not taken for that of another."""
 
 import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_dp.methods import prior
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.model import separate
 from pymc_dp.model.harden import constrained
@@ -22,19 +21,6 @@ def slope(records):
     return prior_gradient(records, "python")(np.full(3, 2.0))
 
 
-@pytest.fixture
-def made(monkeypatch):
-    """Count what is made anew, with nothing kept before."""
-    monkeypatch.setattr(prior, "_kept", prior.Kept())
-    return prior._kept.made
-
-
-def test_an_equal_prior_is_not_derived_again(made):
-    first, second = slope(records_of()), slope(records_of())
-    np.testing.assert_array_equal(first, second)
-    assert len(made) == 1
-
-
 @pytest.mark.parametrize("other", [{"mean": 5.0}, {"sd": 1.0}, {"shape": 7.0}])
-def test_another_number_in_a_prior_makes_other_graphs(other, made):
+def test_another_number_in_a_prior_makes_other_graphs(other):
     assert not np.array_equal(slope(records_of()), slope(records_of(**other)))

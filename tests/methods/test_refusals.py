@@ -196,11 +196,6 @@ def test_a_form_of_another_class_of_models_is_refused(method, build, form, reaso
         refused(build, method, form=form, num_records=N)
 
 
-def test_mixtures_take_the_name_of_their_form():
-    planned = pymc_dp.plan(model_of(bumps), method="dp_sep", form="damped", **SETTINGS)
-    assert [release.name for release in planned.plan.releases] == ["sketch", "sites"]
-
-
 def test_an_option_that_has_no_meaning_for_a_model_is_refused():
     with pytest.raises(ValueError, match="iterations= has no meaning for"):
         refused(logistic, iterations=3)

@@ -26,9 +26,6 @@ def fitted(model, method, **settings):
     return pymc_dp.fit(model=model, method=method, epsilon=math.inf, sampling="full", **settings)
 
 
-# --- the family ----------------------------------------------------------------------------------
-
-
 # --- fits without noise --------------------------------------------------------------------------
 
 

@@ -234,9 +234,12 @@ def test_the_shape_of_outcomes_does_not_bias_a_fit(name, epsilon):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_misfit_is_said_and_nothing_else(name):
     idata = of_outcomes(name, 8.0)
-    said = "not distributed as the model says" in idata["privacy"].attrs["doubts"]
+    doubts = idata["privacy"].attrs["doubts"]
+    said = "not distributed as the model says" in doubts
     assert said == (name != "normal")
     assert (float(idata["fit"]["misfit"]) > 1) == said
+    advice = "pm.NegativeBinomial" if name == "counts" else "pm.StudentT"
+    assert (advice in doubts) == said
 
 
 # --- scores that nothing centres -----------------------------------------------------------------

@@ -61,20 +61,6 @@ def found(build, outcomes, seed):
     return state.start
 
 
-def centres_of(build, values):
-    return np.sort(np.exp(values["x_log__"]) if build is of_counts else values["x"])
-
-
-CASES = [(of_counts, COUNTS, RATES, 2.0), (of_unknown_widths, NUMBERS, CENTRES, 0.6)]
-
-
-@pytest.mark.parametrize(("build", "outcomes", "truth", "off"), CASES)
-@pytest.mark.parametrize("seed", range(2))
-def test_components_are_found_wherever_they_start(build, outcomes, truth, off, seed):
-    values = found(build, outcomes, seed)
-    np.testing.assert_allclose(centres_of(build, values), truth, atol=off)
-
-
 def counts_from(start):
     rates = pm.Gamma("x", 1.5, 0.1, shape=3, initval=start)
     pm.Mixture("y", pm.Dirichlet("w", np.full(3, 2.0)), pm.Poisson.dist(rates), observed=COUNTS)

@@ -23,7 +23,6 @@ from pymc_dp.privacy.query import Noisy
 K, N, SD = 4, 1000, 0.5
 # noise over the clip norm where a fifth of epsilon = 1, delta = 1e-5 is spent on one release
 NOISE = 8.3
-WIDE = 3.0  # standard deviation of the last component of `two_widths`, over that of the others
 
 
 def centres():
@@ -32,11 +31,6 @@ def centres():
 
 def even():
     return pm.Data("shares", np.full(K, 1 / K)), centres(), SD
-
-
-def two_widths():
-    widths = np.array([1.0, 1.0, 1.0, WIDE]) * SD
-    return pm.Data("shares", np.full(K, 1 / K)), centres(), pm.Data("widths", widths)
 
 
 def shifted():
@@ -51,7 +45,7 @@ class Built:
         with pm.Model() as model:
             weights, means, sds = build()
             pm.NormalMixture("x", weights, means, sigma=sds, observed=np.zeros(7))
-        public = {"shares", "widths", "shift"}.intersection(model.named_vars)
+        public = {"shares", "shift"}.intersection(model.named_vars)
         self.records, private = separate(model, public=public)
         [self.leaf] = private.spec
         self.model = recognise(self.records)
@@ -74,16 +68,15 @@ def built(build):
     return Built(build)
 
 
-def made_up(seed, shares, sds=SD):
+def made_up(seed):
     """Centres that are four standard deviations of a record apart, and records around them."""
     rng = np.random.default_rng([seed, 3])
     while True:
         truth = 3 * rng.normal(size=(K, 1))
         if pdist(truth).min() >= 2.0:
             break
-    label = rng.choice(K, N, p=shares)
-    spread = np.broadcast_to(sds, K)[label, None]
-    return truth, (truth[label] + spread * rng.normal(size=(N, 1))).ravel()
+    label = rng.choice(K, N, p=np.full(K, 1 / K))
+    return truth, (truth[label] + SD * rng.normal(size=(N, 1))).ravel()
 
 
 def in_units(places, truth):
@@ -124,19 +117,11 @@ def test_a_record_that_is_nowhere_has_no_vector(bad):
 
 def test_no_component_is_missed():
     for seed in range(10):
-        truth, X = made_up(seed, np.full(K, 1 / K))
+        truth, X = made_up(seed)
         parts, rng = built(even), np.random.default_rng(seed)
         placed = decode(parts.places, parts.sketch(X, NOISE, rng), N)
         # in standard deviations of a record; two components are at least four apart
         assert farthest(placed.means, in_units(parts.places, truth)) < 2
-
-
-def test_components_of_other_widths_take_their_own_places():
-    parts, sds = built(two_widths), np.array([1.0, 1.0, 1.0, WIDE]) * SD
-    truth, X = made_up(1, np.full(K, 1 / K), sds)
-    placed = decode(parts.places, parts.sketch(X, 0.01, np.random.default_rng(0)), N)
-    last = in_units(parts.places, truth)[-1]
-    assert np.linalg.norm(placed.means[-1] - last) < 1
 
 
 # --- which mixtures ------------------------------------------------------------------------------

@@ -69,9 +69,6 @@ def matched(found, wanted):
     return order
 
 
-# --- one site ------------------------------------------------------------------------------------
-
-
 # --- fits without noise --------------------------------------------------------------------------
 
 
@@ -125,10 +122,6 @@ def test_a_normal_mixture_is_recognised():
     np.testing.assert_allclose(np.sort(found), expected, atol=0.05)
 
 
-def test_the_authors_start_is_kept():
-    assert matched(means(started()), CENTRES) == [0, 1, 2]
-
-
 # --- private fits --------------------------------------------------------------------------------
 
 
@@ -149,13 +142,6 @@ def test_a_private_fit_finds_the_components_whatever_the_noise(build, noise, met
     found = idata["posterior"]["mu"].mean(("chain", "draw")).values
     np.testing.assert_allclose(found[matched(found, CENTRES)], CENTRES, atol=0.3)
     assert np.isfinite(idata["posterior"]["mu"].values).all()
-
-
-def test_a_sketch_comes_first_where_components_start_alike():
-    made = [
-        idata["privacy"].attrs["releases_made"] for idata in (fitted(unknown_weights), started())
-    ]
-    assert made == [1 + 60, 60]
 
 
 # --- refusals ------------------------------------------------------------------------------------

@@ -290,15 +290,6 @@ def test_one_release_gives_the_textbooks_posterior(build, name, expected):
         np.testing.assert_allclose(got, wanted, rtol=1e-8)
 
 
-def test_draws_have_the_posteriors_moments():
-    idata = fitted(poisson, draws=4000)
-    shape, rate = parameters(idata, "r")
-    draws = idata["posterior"]["r"].values.ravel()
-    assert abs(draws.mean() - shape / rate) < 6 * shape**0.5 / rate / 4000**0.5
-    np.testing.assert_allclose(idata["fit"]["mean_vector"], shape / rate)
-    np.testing.assert_allclose(idata["fit"]["standard_deviation"], shape**0.5 / rate)
-
-
 def mixture():
     w = pm.Dirichlet("w", [2.0, 3.0])
     mu = pm.Normal("mu", 0.5, 3.0, shape=2, initval=[-1.0, 1.0])

@@ -16,8 +16,6 @@ from scipy.special import digamma
 import pymc_dp
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.conjugate.exponential import DIRICHLET
-from pymc_dp.methods.vips.topics import Released, shrunk
-from pymc_dp.model import Column
 from pymc_dp.privacy import clipping
 from pymc_dp.testing import deterministic_noise
 
@@ -97,19 +95,6 @@ def test_poisson_batches_give_stochastic_variational_bayes(monkeypatch):
     assert len({len(rows) for rows in batches}) > 3
     expected = stochastic_variational_bayes(batches, rate=0.2, tau0=2.0)
     np.testing.assert_allclose(got, expected, rtol=1e-9)
-
-
-def test_without_noise_nothing_shrinks():
-    counts = RNG.uniform(5, 10, (K, V))
-    exact = shrunk(Released(counts.sum(axis=0), 0.0, counts, 0.0))
-    np.testing.assert_allclose(exact.mass[:, None] * exact.beta, counts)
-
-
-def test_counts_that_drown_in_noise_shrink_to_the_overall_frequencies():
-    counts = RNG.uniform(5, 10, (K, V))
-    overall = counts.sum(axis=0)
-    beta = shrunk(Released(overall, 1e-3, counts, 1e6)).beta
-    np.testing.assert_allclose(beta, np.tile(overall / overall.sum(), (K, 1)), rtol=1e-3)
 
 
 @functools.cache
@@ -270,23 +255,6 @@ def test_a_sparse_matrix_in_place_of_a_template_gives_the_same(form):
     template = lda(np.ones((2, V), int))
     got = concentration(template, form=form, n=3, data={"w": csr_matrix(W)})
     np.testing.assert_allclose(got, concentration(form=form, n=3), rtol=1e-12)
-
-
-def test_few_documents_are_dense_at_a_time(monkeypatch):
-    held, take = [], Column.take
-
-    def spied(column, rows):
-        held.append(len(rows))
-        return take(column, rows)
-
-    monkeypatch.setattr(Column, "take", spied)
-    words = 7000
-    w = csr_matrix((np.ones(2000, int), (np.arange(2000), RNG.integers(0, words, 2000))))
-    w.resize(2000, words)
-    template = lda(np.ones((2, words), int), eta=np.ones(words))
-    concentration(template, n=1, data={"w": w})
-    assert sum(held) == 4000  # once for the totals, once for the topics
-    assert max(held) <= 400
 
 
 BAD = {

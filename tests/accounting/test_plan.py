@@ -80,11 +80,8 @@ def test_json_carries_settings_and_event():
     told = json.loads(plan_of(SCORE, bare, num_records=50).to_json())
     assert told["releases"][0] == SCORE.to_dict()
     assert told["releases"][1]["clip_norm"] == "inf"
-    assert (told["neighbours"], told["accountant"], told["num_records"]) == (
-        "add_remove",
-        "pld",
-        50,
-    )
+    terms = ("neighbours", "accountant", "num_records")
+    assert [told[term] for term in terms] == ["add_remove", "pld", 50]
     event = told["event"]["events"][0]
     assert event["count"] == 60
     assert event["event"]["class_name"] == "PoissonSampledDpEvent"
@@ -127,7 +124,6 @@ def test_a_release_out_of_range_is_refused(fields, sentence):
         ({"delta": 1.0}, "strictly between 0 and 1"),
         ({"delta": math.nan}, "strictly between 0 and 1"),
         ({"delta": 1e-11}, "understates epsilon below 1e-10"),
-        ({"neighbours": "replace_one", "accountant": "rdp"}, "No proof covers"),
     ],
 )
 def test_a_plan_out_of_range_is_refused(fields, sentence):
@@ -151,7 +147,7 @@ def test_noise_that_is_too_low_for_the_accountants_is_refused(neighbours, least)
 
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "rdp_dp_accounting"])
-@pytest.mark.parametrize(("noise", "count"), [(1e-7, 10**6), (1e-4, 2), (0.01, 2), (0.29, 2)])
+@pytest.mark.parametrize(("noise", "count"), [(1e-7, 10**6), (1e-4, 2), (0.29, 2), (3.0, 4)])
 @pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 def test_batches_of_all_records_cost_what_one_gaussian_mechanism_does(accountant, noise, count):
     repeated = changed(MOMENTS, noise_multiplier=count**0.5 * noise, count=count)

@@ -69,15 +69,6 @@ def test_renyi_accountants_claim_no_less_than_the_densities_show(q, sigma, accou
     assert claimed(q, sigma, accountant=accountant) >= exact_epsilon(q, sigma, "add_remove")
 
 
-@pytest.mark.parametrize("sigma", [0.9, 3.0])
-def test_full_batch_costs_what_its_densities_show(sigma):
-    def excess(eps, mu=1 / sigma):
-        tail = math.exp(eps) * norm.cdf(-mu / 2 - eps / mu)
-        return norm.cdf(mu / 2 - eps / mu) - tail - 1e-5
-
-    assert claimed(1.0, sigma, sampling="full") == pytest.approx(brentq(excess, 0, 30), rel=1e-6)
-
-
 @pytest.mark.parametrize(("q", "sigma"), ONE_RELEASE)
 def test_replace_one_without_doubling_is_caught(q, sigma):
     undoubled = claimed(q, sigma, "add_remove")
@@ -157,16 +148,6 @@ def test_no_accountant_takes_a_sampler_that_it_does_not_know(accountant, faulty,
 
 # --- which accountants have a proof for what ---
 
-EVERY = {"pld", "rdp", "rdp_dp_accounting"}
-PROVED = {
-    ("poisson", "add_remove"): EVERY,
-    ("poisson", "zero_out"): EVERY,
-    ("poisson", "replace_one"): {"pld"},
-    ("full", "add_remove"): EVERY,
-    ("full", "zero_out"): EVERY,
-    ("full", "replace_one"): EVERY,
-}
-
 
 @pytest.mark.parametrize("neighbours", Neighbours)
 @pytest.mark.parametrize("sampling", SAMPLERS)
@@ -174,7 +155,8 @@ PROVED = {
 def test_an_accountant_takes_what_it_has_a_proof_for_and_no_more(accountant, sampling, neighbours):
     sampler = SAMPLERS[sampling](1.0 if sampling == "full" else 0.1)
     releases = (Release("s", sampler, 1.0, 8.0, 2),)
-    if accountant.name in PROVED[sampling, neighbours.value]:
+    sampled_and_replaced = (sampling, neighbours.value) == ("poisson", "replace_one")
+    if accountant.name == "pld" or not sampled_and_replaced:
         plan = Plan(releases, neighbours, 1e-5, accountant, 400)
         assert 0 < plan.epsilon() < math.inf
         assert plan_from_json(plan.to_json()) == plan

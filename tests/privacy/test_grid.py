@@ -48,11 +48,7 @@ def test_a_sum_does_not_depend_on_the_order_of_its_vectors():
     total = _sum_of_clipped(vectors, grid).whole
     for _ in range(5):
         assert (_sum_of_clipped(rng.permutation(vectors), grid).whole == total).all()
-
-
-def test_floating_point_sums_do_depend_on_it():
-    rng = np.random.default_rng(1)
-    vectors = rng.normal(size=(1000, 3)) * 10.0 ** rng.integers(-8, 8, (1000, 1))
+    # those of floating point do
     sums = {rng.permutation(vectors).sum(axis=0).tobytes() for _ in range(5)}
     assert len(sums) > 1
 

@@ -6,6 +6,7 @@ What holds for every contribution is in test_sensitivity.
 import numpy as np
 import pytest
 
+import pymc_dp
 from pymc_dp.contributions.gradients import gradient, padded, plain_gradient
 from pymc_dp.privacy.contribution import unit_sums, unit_vector
 from pymc_dp.privacy.norms import row_norms
@@ -133,3 +134,25 @@ def test_rows_are_the_vectors_that_a_weighted_sum_adds_up(kind):
     by_weights = unit_sums(unit._replace(rows=None), at, context, owner, good)
     assert by_rows.shape == (4, contribution.size)
     np.testing.assert_allclose(by_rows, by_weights, rtol=1e-9, atol=1e-12)
+
+
+# --- statistics that vips need not release -------------------------------------------------------
+
+
+def test_a_hyper_parameter_carries_no_noise_of_its_own():
+    terms = {"noise_multiplier": 5.0, "delta": 1e-5, "sampling": "full", "method": "vips"}
+    terms["clip_norm"] = 3.0  # asks for sums, where rounds are the default
+    model = model_of(vips_toys.poisson_hierarchy)
+    idata = pymc_dp.fit(model=model, draws=2, backend="python", progressbar=False, **terms)
+    # its shape is 2 by the prior plus 2 by the one rate below it, and so known exactly
+    assert idata["fit"]["rate.log_coefficient"].item() == pytest.approx(3, abs=1e-9)
+    assert idata["fit"]["rate.rate_noise_sd"].item() == 0
+    assert idata["fit"]["r.rate_noise_sd"].item() > 0
+
+
+def test_statistics_of_the_record_alone_are_released_once():
+    builds = (vips_toys.poisson, vips_toys.categorical, vips_toys.mixture)
+    methods = [prepared(build, None, noise_multiplier=5.0).method for build in builds]
+    once, of_groups, repeated = (method.releases[0].count for method in methods)
+    assert (once, of_groups) == (1, 1)
+    assert repeated > 1

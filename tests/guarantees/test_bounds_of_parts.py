@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 
 import pymc_dp
-from pymc_dp.contributions.gradients import gradient, padded, plain_gradient
-from pymc_dp.privacy.contribution import unit_sums, unit_vector
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.query import Noisy
 from tests.guarantees import vips_toys
-from tests.guarantees.test_sensitivity import classes, logistic, network, regression, toy
+from tests.guarantees.test_sensitivity import classes, network, regression, toy
 from tests.guarantees.vips_toys import N, dense, prepared
 from tests.zoo import build as model_of
-from tests.zoo import separated
 
 # --- regressions with |x| <= 1: soundness, rules 9 and 10 ----------------------------------------
 
@@ -112,28 +109,6 @@ def test_every_part_keeps_its_bound_and_some_reach_it(build):
     rows = sites.prepare({leaf: column.values for leaf, column in columns.items()}, asked)
     for part, bound in zip(layout.slices.values(), bounds, strict=True):
         assert row_norms(rows[:, part]).max() == pytest.approx(bound, rel=1e-12)
-
-
-# --- the vectors of records, from which units are summed -----------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["gradient", "padded", "of the paper"])
-def test_rows_are_the_vectors_that_a_weighted_sum_adds_up(kind):
-    records, columns = separated(model_of(logistic))
-    points = np.random.default_rng(2).normal(size=(2, records.size))
-    contribution, context = gradient(records, "python", draws=2), points
-    if kind == "padded":
-        axes = {name: column.axis for name, column in columns.items()}
-        contribution = padded(contribution, axes)
-    if kind == "of the paper":
-        contribution, context = plain_gradient(records, "python", 2), (points, points + 1)
-    at = contribution.prepare({n: c.take(np.arange(20)) for n, c in columns.items()}, context)
-    owner, good = np.repeat([0, 1, 3], [5, 1, 14]), np.arange(20) % 7 > 0
-    unit = unit_vector(contribution)
-    by_rows = unit_sums(unit, at, context, owner, good)
-    by_weights = unit_sums(unit._replace(rows=None), at, context, owner, good)
-    assert by_rows.shape == (4, contribution.size)
-    np.testing.assert_allclose(by_rows, by_weights, rtol=1e-9, atol=1e-12)
 
 
 # --- statistics that vips need not release -------------------------------------------------------

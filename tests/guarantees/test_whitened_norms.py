@@ -11,7 +11,6 @@ import numpy as np
 import pymc as pm
 import pytest
 
-import pymc_dp.privacy.clipping
 from pymc_dp.contributions import scores, whitened
 from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, SITES, ratio
 from pymc_dp.contributions.scores import (
@@ -40,8 +39,6 @@ from pymc_dp.privacy.contribution import for_units, with_draws
 from pymc_dp.privacy.norms import row_norms
 from tests import zoo
 from tests.guarantees import test_sensitivity
-from tests.guarantees.test_sensitivity import RECORDS, check_neighbours, covered_by
-from tests.guarantees.toys import before_noise, wall_of
 
 
 def two_predictors():
@@ -304,58 +301,7 @@ def test_magnitudes_that_are_clipped_to_twice_as_much_are_seen(monkeypatch):
         check_scales("hierarchical", (0,))
 
 
-# --- sums of records and of units ----------------------------------------------------------------
-
-
-def releases(name):
-    """Return both contributions, each with what it is asked and its clip norm.
-
-    They draw the observed outcomes themselves: random draws are new at every release.
-    """
-
-    def draw(batch, context, generator):
-        drawn = {drawn_name(leaf): np.stack([x] * DRAWS, axis=1) for leaf, x in batch.items()}
-        return drawn | {UNDRAWN: np.zeros(len(next(iter(batch.values()))), bool)}
-
-    rounds, scales, records, _ = made(name)
-    context = at(records.size)
-    asked = [(rounds, context, context.clip_norm)]
-    asked.append((scales, context.point, size_of_scales(records.size, 0) ** 0.5))
-    return [
-        (part._replace(draw=draw, unit=part.unit._replace(draw=draw)), *more)
-        for part, *more in asked
-    ]
-
-
-@pytest.mark.parametrize("release", [0, 1])
-def test_no_record_moves_a_release_beyond_its_norm(release):
-    part, asked, clip_norm = releases("groups")[release]
-    covered = covered_by(part, made("groups")[-1], asked, clip_norm=clip_norm)
-    check_neighbours(covered, RECORDS["logistic"], examples=40)
-
-
-@pytest.mark.parametrize("count", [1, 500])
-def test_a_unit_of_many_records_moves_both_releases_by_at_most_their_norms(count):
-    columns, rows, others = made("two_outcomes")[-1], np.arange(count + 6) % 20, np.arange(6) // 2
-    codes = np.concatenate([np.full(count, 3), others])
-    held, without = (
-        {leaf: c._replace(values=c.values[some]) for leaf, c in columns.items()}
-        for some in (rows, rows[count:])
-    )
-    for part, asked, clip_norm in releases("two_outcomes"):
-        big = wall_of(held, part, clip_norm=clip_norm, codes=codes)
-        small = wall_of(without, part, clip_norm=clip_norm, codes=others)
-        moved = before_noise(big, asked).total - before_noise(small, asked).total
-        assert 0 < np.linalg.norm(moved) <= clip_norm
-
-
-def test_where_parts_begin_does_not_change_what_units_add(monkeypatch):
-    (part, asked, _), _ = releases("two_outcomes")
-    columns, codes = made("two_outcomes")[-1], np.arange(20) // 7
-    whole = before_noise(wall_of(columns, part, codes=codes), asked).total
-    monkeypatch.setattr(pymc_dp.privacy.clipping, "PART_SIZE", 1)
-    parts = before_noise(wall_of(columns, part, codes=codes), asked).total
-    np.testing.assert_allclose(parts, whole, rtol=1e-9, atol=1e-12)
+# --- draws ---------------------------------------------------------------------------------------
 
 
 def test_a_records_draws_are_those_of_its_own_values():

@@ -18,8 +18,7 @@ from pymc_dp.ledger.file import fits_of
 from pymc_dp.ledger.ledger import Booking
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
-from tests.ledger.test_hostile import FORK
-from tests.ledger.test_ledger import CHEAP_AND_DEAR, FULL, ONE, fit, plan_of, stop, wall_with
+from tests.ledger.test_ledger import CHEAP_AND_DEAR, FORK, FULL, ONE, fit, plan_of, stop, wall_with
 from tests.ledger.test_ledger_walk import goes_on_although_it_ended
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")

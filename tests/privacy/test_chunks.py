@@ -60,21 +60,13 @@ def test_partitions_add_up_to_what_one_adds(lengths, kind):
 def test_a_fit_of_chunks_is_that_of_memory(method):
     da = pytest.importorskip("dask.array")
     y = (np.arange(ROWS) % 3 == 0).astype(int)
-    model = zoo.odds(np.eye(3), np.array([0, 1, 0]), x="x")
-    found = []
+    model, found = zoo.odds(np.eye(3), np.array([0, 1, 0]), x="x"), []
+    # the method's own updates: rounds draw outcomes for records
+    terms = {"num_records": ROWS, "noise_aware": False, "epsilon": 5, "delta": 1e-5}
+    terms |= {"random_seed": 1, "progressbar": False}
     for data in ({"x": X, "y": y}, {"x": da.from_array(X, chunks=(5, 3)), "y": y}):
         with deterministic_noise(1):
-            idata = pymc_dp.fit(
-                model=model,
-                data=data,
-                method=method,
-                num_records=ROWS,
-                noise_aware=False,  # the method's own updates: rounds draw outcomes for records
-                epsilon=5,
-                delta=1e-5,
-                random_seed=1,
-                progressbar=False,
-            )
+            idata = pymc_dp.fit(model=model, data=data, method=method, **terms)
         found.append(idata["posterior"].to_dataset().to_array().values)
     np.testing.assert_allclose(found[1], found[0], rtol=1e-10, atol=1e-10)
 

@@ -101,42 +101,31 @@ def test_adaptive_clipping_pays_for_its_count_with_more_noise():
     assert stats.binomtest(votes, RELEASES).pvalue > ALPHA
 
 
-def short_by(share):
-    return lambda self, sd, step, size: real_gaussian(self, (1 - share) * sd, step, size)
-
-
-def divided_by_the_batch(self, sd, step, size):
-    return real_gaussian(self, sd / 50, step, size)
+def smoothed(self, sd, step, size):
+    noise = real_gaussian(self, sd, step, size + 1)
+    return np.rint((noise[1:] + 0.03 * noise[:-1]) / math.hypot(1, 0.03))
 
 
 def from_one_key(self, sd, step, size):
     return np.rint(sd / step * np.random.default_rng(7).standard_normal(size))
 
 
-def one_number_for_all_coordinates(self, sd, step, size):
-    return np.repeat(real_gaussian(self, sd, step, 1), size)
-
-
-def smoothed(self, sd, step, size):
-    noise = real_gaussian(self, sd, step, size + 1)
-    return np.rint((noise[1:] + 0.03 * noise[:-1]) / math.hypot(1, 0.03))
-
-
 def laplace(self, sd, step, size):
     return np.rint(self.generator.laplace(0, sd / step / 2**0.5, size))
 
 
-@pytest.mark.parametrize(
-    ("fault", "shows_in"),
-    [
-        (short_by(0.02), "variance"),
-        (divided_by_the_batch, "variance"),
-        (from_one_key, "pairs of releases"),
-        (one_number_for_all_coordinates, "pairs of coordinates"),
-        (smoothed, "coordinates"),
-        (laplace, "shape"),
-    ],
-)
+# beside what shows them
+FAULTS = [
+    (lambda self, sd, *of: real_gaussian(self, 0.98 * sd, *of), "variance"),
+    (lambda self, sd, *of: real_gaussian(self, sd / 50, *of), "variance"),
+    (from_one_key, "pairs of releases"),
+    (lambda self, *of: np.repeat(real_gaussian(self, *of[:-1], 1), of[-1]), "pairs of coordinates"),
+    (smoothed, "coordinates"),
+    (laplace, "shape"),
+]
+
+
+@pytest.mark.parametrize(("fault", "shows_in"), FAULTS)
 def test_faulty_noise_is_caught(fault, shows_in, monkeypatch):
     monkeypatch.setattr(SecretRandom, "rounded_gaussian", fault)
     assert p_values(released(np.zeros((50, SIZE))), SD)[shows_in] < ALPHA

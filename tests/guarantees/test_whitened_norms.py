@@ -171,17 +171,8 @@ def curvatures_as_they_are(patch):
 def scores_after_the_shift(patch):
     """The shift is added after clipping, where nothing bounds it."""
     clip = whitened.clip_consistently
-    patch.setattr(
-        whitened, "clip_consistently", lambda s, c: clip(s, c) - s.mean(axis=1, keepdims=True)
-    )
-
-
-def dispersion_in_its_own_units(patch):
-    patch.setattr(At, "dispersion_scale", 1.0)
-
-
-def curvature_along_a_direction_as_it_is(patch):
-    patch.setattr(At, "along_bound", np.inf)
+    late = lambda s, c: clip(s, c) - s.mean(axis=1, keepdims=True)  # noqa: E731
+    patch.setattr(whitened, "clip_consistently", late)
 
 
 def two_counts_for_each_length(patch):
@@ -189,16 +180,16 @@ def two_counts_for_each_length(patch):
     patch.setattr(whitened, "shared", lambda norms, chances: 2 * share(norms, chances))
 
 
-FAULTS = [
-    curvatures_as_they_are,
-    scores_after_the_shift,
-    dispersion_in_its_own_units,
-    curvature_along_a_direction_as_it_is,
-    two_counts_for_each_length,
-]
+FAULTS = {
+    "curvatures as they are": curvatures_as_they_are,
+    "scores after the shift": scores_after_the_shift,
+    "dispersion in its own units": lambda patch: patch.setattr(At, "dispersion_scale", 1.0),
+    "curvature along a direction": lambda patch: patch.setattr(At, "along_bound", np.inf),
+    "two counts for each length": two_counts_for_each_length,
+}
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_a_part_that_is_not_bounded_is_seen(fault, monkeypatch):
     fault(monkeypatch)
     with pytest.raises(AssertionError):

@@ -128,23 +128,16 @@ def test_a_task_that_is_run_again_has_the_same_answer(monkeypatch):
 # --- faults --------------------------------------------------------------------------------------
 
 
-def doubled(answers, earlier):
-    return [*answers[:3], answers[2], *answers[4:]]
-
-
-def dropped(answers, earlier):
-    return answers[:-1]
-
-
-def of_an_earlier_release(answers, earlier):
-    return [*earlier[:1], *answers[1:]] if earlier else answers
-
-
 def of_fewer_rows(answers, earlier):
     return [answers[0]._replace(sum=answers[0].sum._replace(number=2)), *answers[1:]]
 
 
-WRONG = [doubled, dropped, of_an_earlier_release, of_fewer_rows]
+WRONG = {
+    "doubled": lambda answers, earlier: [*answers[:3], answers[2], *answers[4:]],
+    "dropped": lambda answers, earlier: answers[:-1],
+    "of an earlier release": lambda answers, earlier: [*earlier[:1], *answers[len(earlier[:1]) :]],
+    "of fewer rows": of_fewer_rows,
+}
 
 
 @pytest.mark.parametrize("fault", WRONG)
@@ -155,13 +148,13 @@ def test_wrong_answers_end_the_release(fault, monkeypatch):
         answers = genuine(tasks, done)
         if isinstance(answers[0], bool):
             return answers
-        given = fault(answers, earlier)
+        given = WRONG[fault](answers, earlier)
         earlier[:] = answers
         return given
 
     monkeypatch.setattr(chunked, "_computed", computed)
     wall = in_chunks(count=3)
-    if fault is of_an_earlier_release:
+    if fault == "of an earlier release":
         wall.release(Query("score", None))
     booked = len(wall.made)
     with pytest.raises(ReleaseError, match="did not answer once each"):

@@ -276,11 +276,9 @@ def results_of(rows, name, inside=""):
     with pm.Model(name=inside) as model:
         b = pm.Normal("b")
         pm.Normal(name, b * 100.0, pm.HalfNormal("s"), observed=np.resize(Y, rows))
-    groups = {"posterior": xr.Dataset()}
-    about = {"withheld": (), "doubts": ()}
     outcome = Outcome("dp_advi", any_plan(), (), "", True, True)
-    records = separate(model)[0]
-    attrs = with_guarantee(groups, records, outcome, about)["privacy"].attrs
+    of = {"posterior": xr.Dataset()}, separate(model)[0], outcome, {"withheld": (), "doubts": ()}
+    attrs = with_guarantee(*of)["privacy"].attrs
     return json.loads(attrs["trusted_constants"])
 
 

@@ -53,14 +53,11 @@ MODELS = zoo.ACCEPTED | {
     "two_outcomes": test_sensitivity.two_outcomes,
     "groups": test_sensitivity.logistic,
 }
-AT_THE_POINT = [
-    *(("groups", None), ("two_outcomes", None), ("hierarchical", None)),
-    *(("normal_mixture", None), ("categorical", None), ("weibull", None)),
-]
-OVER_A_POSTERIOR = [
-    *(("logistic", AVERAGED), ("logistic", POLYA_GAMMA), ("logistic", SITES)),
-    *(("two_predictors", AVERAGED), ("weibull", AVERAGED), ("zero_inflated", AVERAGED)),
-]
+AT_THE_POINT = [("groups", None), ("two_outcomes", None), ("hierarchical", None)]
+AT_THE_POINT += [("normal_mixture", None), ("categorical", None), ("weibull", None)]
+OVER_A_POSTERIOR = [("logistic", AVERAGED), ("logistic", POLYA_GAMMA), ("logistic", SITES)]
+OVER_A_POSTERIOR += [("two_predictors", AVERAGED), ("weibull", AVERAGED)]
+OVER_A_POSTERIOR += [("zero_inflated", AVERAGED)]
 # one latent of four, whose scores may be many times as long as those of others
 DISPERSION = Dispersion(np.array([False, False, True, False]), bound=40.0, share=0.3)
 

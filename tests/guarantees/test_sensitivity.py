@@ -138,13 +138,11 @@ LOUD_OUTCOMES = dict.fromkeys(REAL, 900.0) | {"poisson": 9, "binomial": 9}
 LOUD_OUTCOMES |= dict.fromkeys(["two_columns", "known_covariance"], (900.0, 3.0))
 
 
-@cache
-def toy(build, method="vips", **settings):
-    return vips_toys.toy(build, method=method, **settings)
+toy = cache(vips_toys.toy)
 
 
 def by_updates(build, method, later, **terms):
-    found, name = toy(build, method, **terms), build.__name__
+    found, name = toy(build, method=method, **terms), build.__name__
     context = found.contexts[later]
     records = OF_TOYS[name]
     values = LOUD_VALUES | {"y": LOUD_OUTCOMES.get(name, 1)}

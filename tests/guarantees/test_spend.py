@@ -86,7 +86,6 @@ CASES = {
     "full batches": {"epsilon": 2.0, "sampling": "full", "sample_rate": 1.0},
     "falling clip norm": {"epsilon": 2.0, "clip_norm": lambda t: 2.0 / (1 + t)},
     "rising sample rate": {"epsilon": 2.0, "sample_rate": lambda t: 0.4 + 0.1 * (t // 2)},
-    "several draws": {"epsilon": 2.0, "obj_n_mc": 3},
     "the paper's form": {"epsilon": 2.0, "aligned": False},
     "persons": {"epsilon": 2.0, "unit": "person"},
 }

@@ -28,19 +28,14 @@ class CrashError(BaseException):
     """The process of a fit is killed."""
 
 
-def interrupt(state, _, i):
-    raise KeyboardInterrupt
-
-
-def crash(state, _, i):
-    raise CrashError
-
-
 # --- what a fit owes ---
 
 
-@pytest.mark.parametrize(("filter", "callback"), [("rdp", stop), ("zcdp", interrupt)])
-def test_a_fit_that_is_stopped_owes_what_it_has_booked(new, model, filter, callback):
+@pytest.mark.parametrize(("filter", "error"), [("rdp", StopIteration), ("zcdp", KeyboardInterrupt)])
+def test_a_fit_that_is_stopped_owes_what_it_has_booked(new, model, filter, error):
+    def callback(state, _, i):
+        raise error
+
     ledger = new(filter=filter)
     idata = fit(model, ledger, sampling="full", callbacks=[callback])
     [entry] = fits_of(ledger.path)
@@ -58,6 +53,9 @@ def test_where_whole_plans_add_up_a_stopped_fit_owes_its_plan(new, model):
 
 
 def test_a_fit_that_is_killed_owes_its_plan_until_somebody_settles_it(new, model):
+    def crash(state, _, i):
+        raise CrashError
+
     ledger = new()
     with pytest.raises(CrashError):
         fit(model, ledger, callbacks=[crash])

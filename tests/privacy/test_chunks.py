@@ -236,13 +236,12 @@ def test_codes_of_every_whole_kind_tell_persons_apart():
     np.testing.assert_array_equal(found, expected)
 
 
-def compared_as_floats(codes, name):
-    order = np.argsort(codes, kind="stable")
-    firsts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    return Units(name, order, np.append(firsts, len(codes)))
-
-
 def test_persons_that_are_merged_end_the_release(monkeypatch):
+    def compared_as_floats(codes, name):
+        order = np.argsort(codes, kind="stable")
+        firsts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+        return Units(name, order, np.append(firsts, len(codes)))
+
     monkeypatch.setattr(chunked, "units_of", compared_as_floats)
     with pytest.raises(ReleaseError, match="unit=`id` has a partition with other codes"):
         persons_in_chunks(LARGE_CODES, (2,) * 4).release(Query("score", None))
@@ -331,14 +330,6 @@ def totals(contribution, count=3):
         return [wall.release(Query("score", None)).value for _ in range(count)]
 
 
-def killed():
-    os._exit(1)
-
-
-def held_back():
-    time.sleep(0.3)
-
-
 def disturbed(fault, folder):
     """Contribute as `COINS` does, after a fault of the first task to get there."""
     flag = folder / uuid.uuid4().hex
@@ -355,8 +346,9 @@ def disturbed(fault, folder):
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_workers_answer_as_threads_do_and_faults_change_nothing(tmp_path):
     on_threads = totals(COINS)
+    faults = lambda: os._exit(1), lambda: time.sleep(0.3)
     with cluster_of_two():
         found = [totals(COINS)]
-        found += [totals(disturbed(fault, tmp_path)) for fault in (killed, held_back)]
+        found += [totals(disturbed(fault, tmp_path)) for fault in faults]
     for each in found:
         np.testing.assert_allclose(each, on_threads, rtol=0, atol=1e-12)

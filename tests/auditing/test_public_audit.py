@@ -18,9 +18,7 @@ from pymc_dp.testing import deterministic_noise
 from tests.guarantees import vips_toys
 from tests.zoo import build as model_of
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 
 TERMS = {"epsilon": 4.0, "delta": 1e-5, "runs": 400, "random_seed": 1, "progressbar": False}
 SAMPLED = {"sample_rate": 0.5}
@@ -49,9 +47,8 @@ def audited(build, method, **settings):
 
 def quarter(patch):
     gaussian = SecretRandom.rounded_gaussian
-    patch.setattr(
-        SecretRandom, "rounded_gaussian", lambda self, sd, *of: gaussian(self, sd / 4, *of)
-    )
+    less = lambda self, sd, *of: gaussian(self, sd / 4, *of)  # noqa: E731
+    patch.setattr(SecretRandom, "rounded_gaussian", less)
 
 
 def unclipped(patch):
@@ -200,9 +197,7 @@ def own_record():
     return {name: np.ones([n for n in shape if n is not None]) for name, shape in shapes.items()}
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"neighbours": "replace_one"}], ids=["without", "instead"]
-)
+@pytest.mark.parametrize("settings", [{}, {"neighbours": "replace_one"}])
 def test_a_record_of_ones_own_is_what_the_data_differ_by(settings, monkeypatch):
     seen = []
     real = audit.neighbouring_data

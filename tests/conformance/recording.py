@@ -1,6 +1,5 @@
 """A fit seen at its wall: every query, the exact sum, the noise and what was handed out."""
 
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,10 +8,10 @@ import xarray as xr
 
 import pymc_dp
 from pymc_dp.accounting.plan import Plan, Release
-from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import Column, ColumnSpec, PrivateData, units_of
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.wall import PrivacyWall
+from tests.guarantees.toys import seen_noise
 
 SETTINGS = {"n": 6, "noise_multiplier": 5.0, "delta": 1e-5, "sampling": "full", "draws": 3}
 SETTINGS |= {"random_seed": 1, "progressbar": False, "backend": "python"}
@@ -52,35 +51,6 @@ class Recording(NamedTuple):
         for exchange, release in self.planned():
             by_name.setdefault(exchange.query.name, []).append((exchange, release))
         return [found[k] for found in by_name.values() for k in {0, len(found) - 1}]
-
-
-class SeenNoise:
-    """Noise that keeps the sum it is added to."""
-
-    __array_ufunc__ = None
-
-    def __init__(self, steps, step):
-        self.steps, self.step = steps, step
-        self.total = np.zeros(0)
-
-    def __radd__(self, total):
-        self.total = total * self.step
-        return total + self.steps
-
-
-@contextmanager
-def seen_noise():
-    """Collect the noise of every release, with the standard deviation it was asked with."""
-    drawn: list[tuple[SeenNoise, float]] = []
-    gaussian = SecretRandom.rounded_gaussian
-
-    def seen(source, sd, step, size):
-        drawn.append((SeenNoise(gaussian(source, sd, step, size), step), sd))
-        return drawn[-1][0]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SecretRandom, "rounded_gaussian", seen)
-        yield drawn
 
 
 OWN_SETTINGS = {
@@ -138,9 +108,9 @@ def with_equal_draws(contribution, axes):
     if unit and unit.draw:
         unit = unit._replace(draw=_equal(unit.draw, contribution.size, axes))
         contribution = contribution._replace(unit=unit)
-    return (
-        contribution._replace(draw=_equal(draw, contribution.size, axes)) if draw else contribution
-    )
+    if draw:
+        contribution = contribution._replace(draw=_equal(draw, contribution.size, axes))
+    return contribution
 
 
 def _equal(drawn, size, axes):

@@ -6,6 +6,7 @@ on those of which it releases what no other method does; on all of them with ``-
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import pymc as pm
 import pytest
 
@@ -146,3 +147,27 @@ def test_what_a_method_does_not_fit_is_refused_before_any_release(method):
     for name in REFUSED.get(method, set()):
         with pytest.raises(pymc_dp.NotSeparableError):
             record(model_of(name, draw_data(checks.ROWS, seed=0)), method)
+
+
+@pytest.mark.parametrize("method", ["dp_advi", "dp_sgld"])
+def test_neither_a_persons_latent_nor_the_number_of_persons_leaves(method):
+    data = draw_data(checks.ROWS, seed=0)
+    idata = record(model_of("persons", data), method, unit="person_id").idata
+    assert "own" not in idata["posterior"]
+    persons = len(np.unique(data["person_id"]))
+    assert all(persons not in node.sizes.values() for node in idata.subtree)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_numbers_that_equal_the_number_of_records_leave_no_trace(known):
+    """A size that equals a number of the author's would be counted once with it."""
+    listed = []
+    for rows in (20, 21):
+        y = np.zeros(rows)
+        with pm.Model() as model:
+            u = pm.Normal("u", pm.Normal("m"), 20.0 if known else 7.0, shape=rows)
+            pm.Normal("y", u, 20.0, observed=y)
+        found = record(model, "dp_advi").idata["privacy"].attrs["trusted_constants"]
+        listed.append(found)
+    assert listed[0] == listed[1]
+    assert "likelihood of y" in listed[0]

@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pymc_dp.contributions import local_latents
 from pymc_dp.driver import fit as driver
 from pymc_dp.driver import result
 from pymc_dp.ledger.file import Entry
 from pymc_dp.privacy import clipping
 from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import open_private, units_of
+from pymc_dp.tables.weights import SurveyWeights
 from tests.conformance import checks, recording
 from tests.conformance.model_classes import draw_data, model_of
 from tests.conformance.recording import record
@@ -139,3 +141,40 @@ def test_a_ledger_that_asks_for_all_or_nothing_of_a_stopped_fit_is_rejected(
     monkeypatch.setattr(Entry, "owed", owed)
     with pytest.raises(AssertionError):
         checks.check_stopping(*whole, model, METHOD, tmp_path / "stopped")
+
+
+def test_vectors_that_grow_with_the_weight_are_rejected(monkeypatch):
+    """The planted fault: nothing holds a weight to the largest one, nor a vector to its norm."""
+    weights = {"weights": SurveyWeights("weight", upper=2.0)}
+    model = model_of("logistic", draw_data(checks.ROWS, seed=0), **weights)
+    found = record(model, "dp_advi", **weights)
+    [scores] = [c for c in found.contributions.values() if c.jumps]
+    batch = {name: column.zeros(2) for name, column in found.spec.items()}
+    batch["weight"][:] = 8.0
+    point = found.exchanges[0].query.context
+
+    def longest():
+        given = batch | scores.draw(batch, point, np.random.default_rng(0))
+        total = scores.weighted_sum(scores.prepare(given, point), point, np.array([1.0, 0.0]))
+        return float(np.linalg.norm(total))
+
+    bound = scores.norms(scores.prepare(batch | scores.draw(batch, point, None), point), point)[0]
+    assert longest() <= bound
+    monkeypatch.setattr(SurveyWeights, "shares", lambda weights, values: values / weights.upper)
+    assert longest() > bound
+
+
+@pytest.mark.parametrize("method", ["dp_advi", "dp_sgld"])
+def test_modes_that_start_from_the_persons_before_are_rejected(method, monkeypatch):
+    """A search that shares what it found among persons lets one of them move the others."""
+    model = model_of("persons", draw_data(checks.ROWS, seed=0))
+    found = record(model, method, unit="person_id")
+    exact = local_latents.find_modes
+
+    def shared(density, here):
+        modes, spread = exact(density, here)
+        return modes + 30 * np.sin(modes.sum()), spread
+
+    monkeypatch.setattr(local_latents, "find_modes", shared)
+    with pytest.raises(AssertionError):
+        checks.check_sensitivity(found, "persons", unit=True)

@@ -148,33 +148,16 @@ def test_saving_drops_what_pymc_puts_back(fitted, tmp_path):
     assert found_in(saved(extended, tmp_path)) == set()
 
 
-def with_variable(idata, group):
-    data = idata[group].to_dataset().assign(X=(("patient", "feature"), private_arrays()[0]))
-    idata[group] = data
-
-
-def with_coord(idata, group):
-    idata[group] = idata[group].to_dataset().assign_coords(patient=PATIENTS)
-
-
-def with_attribute(idata, group):
-    idata[group].attrs["note"] = f"patient {PATIENTS[3]} has {NUMBER}"
-
-
-def with_group_inside(idata, group):
-    idata[f"{group}/inner"] = xr.Dataset({"X": (("a", "b"), private_arrays()[0])})
-
-
-SPOILS = [with_variable, with_coord, with_attribute, with_group_inside]
-
-
 def test_saving_drops_what_was_added_by_hand(fitted, tmp_path):
     everywhere = fitted[1].copy(deep=True)
     everywhere.attrs["note"] = f"patient {PATIENTS[3]}"
     for group in GROUPS:
-        for spoil in SPOILS:
-            spoil(everywhere, group)
-            assert found_in(pickle.dumps(everywhere[group]))
+        X = ("patient", "feature"), private_arrays()[0]
+        everywhere[group] = everywhere[group].to_dataset().assign(X=X)
+        everywhere[group] = everywhere[group].to_dataset().assign_coords(patient=PATIENTS)
+        everywhere[group].attrs["note"] = f"patient {PATIENTS[3]} has {NUMBER}"
+        everywhere[f"{group}/inner"] = xr.Dataset({"X": X})
+        assert found_in(pickle.dumps(everywhere[group])) >= {"a patient", "a value", "a column"}
     assert found_in(saved(everywhere, tmp_path)) == set()
 
 

@@ -6,15 +6,13 @@ What holds for every contribution is in test_sensitivity.
 import numpy as np
 import pytest
 
-from pymc_dp.contributions.gradients import gradient, padded, plain_gradient
-from pymc_dp.privacy.contribution import unit_sums, unit_vector
+import pymc_dp
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.query import Noisy
 from tests.guarantees import vips_toys
-from tests.guarantees.test_sensitivity import classes, logistic, network, regression, toy
+from tests.guarantees.test_sensitivity import classes, network, regression, toy
 from tests.guarantees.vips_toys import N, dense, prepared
 from tests.zoo import build as model_of
-from tests.zoo import separated
 
 # --- regressions with |x| <= 1: soundness, rules 9 and 10 ----------------------------------------
 
@@ -113,23 +111,23 @@ def test_every_part_keeps_its_bound_and_some_reach_it(build):
         assert row_norms(rows[:, part]).max() == pytest.approx(bound, rel=1e-12)
 
 
-# --- the vectors of records, from which units are summed -----------------------------------------
+# --- statistics that vips need not release -------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["gradient", "padded", "of the paper"])
-def test_rows_are_the_vectors_that_a_weighted_sum_adds_up(kind):
-    records, columns = separated(model_of(logistic))
-    points = np.random.default_rng(2).normal(size=(2, records.size))
-    contribution, context = gradient(records, "python", draws=2), points
-    if kind == "padded":
-        axes = {name: column.axis for name, column in columns.items()}
-        contribution = padded(contribution, axes)
-    if kind == "of the paper":
-        contribution, context = plain_gradient(records, "python", 2), (points, points + 1)
-    at = contribution.prepare({n: c.take(np.arange(20)) for n, c in columns.items()}, context)
-    owner, good = np.repeat([0, 1, 3], [5, 1, 14]), np.arange(20) % 7 > 0
-    unit = unit_vector(contribution)
-    by_rows = unit_sums(unit, at, context, owner, good)
-    by_weights = unit_sums(unit._replace(rows=None), at, context, owner, good)
-    assert by_rows.shape == (4, contribution.size)
-    np.testing.assert_allclose(by_rows, by_weights, rtol=1e-9, atol=1e-12)
+def test_a_hyper_parameter_carries_no_noise_of_its_own():
+    terms = {"noise_multiplier": 5.0, "delta": 1e-5, "sampling": "full", "method": "vips"}
+    terms["clip_norm"] = 3.0  # asks for sums, where rounds are the default
+    model = model_of(vips_toys.poisson_hierarchy)
+    idata = pymc_dp.fit(model=model, draws=2, backend="python", progressbar=False, **terms)
+    # its shape is 2 by the prior plus 2 by the one rate below it, and so known exactly
+    assert idata["fit"]["rate.log_coefficient"].item() == pytest.approx(3, abs=1e-9)
+    assert idata["fit"]["rate.rate_noise_sd"].item() == 0
+    assert idata["fit"]["r.rate_noise_sd"].item() > 0
+
+
+def test_statistics_of_the_record_alone_are_released_once():
+    builds = (vips_toys.poisson, vips_toys.categorical, vips_toys.mixture)
+    methods = [prepared(build, None, noise_multiplier=5.0).method for build in builds]
+    once, of_groups, repeated = (method.releases[0].count for method in methods)
+    assert (once, of_groups) == (1, 1)
+    assert repeated > 1

@@ -51,9 +51,8 @@ def test_a_rounded_product_is_the_same_in_every_batch_and_close(shape):
     for size in SIZES[:-1]:
         found = rounded_product(np.roll(rows[:size], 3, axis=0), matrix)
         assert (np.roll(found, -3, axis=0) == whole[:size]).all()
-    longest = (
-        np.linalg.norm(rows / scales, axis=1) * np.linalg.norm(matrix.T * scales, axis=1).max()
-    )
+    longest = np.linalg.norm(matrix.T * scales, axis=1).max()
+    longest = longest * np.linalg.norm(rows / scales, axis=1)
     assert (np.abs(whole - rows @ matrix).max(axis=1) / longest).max() < 1e-7
 
 
@@ -90,15 +89,10 @@ def test_a_ufunc_reads_each_number_by_itself(ufunc):
                 assert np.array_equal(found[kept], alone, equal_nan=True)
 
 
-def compiled_products():
-    X, b, W = pt.matrix("X"), pt.vector("b"), pt.matrix("W")
-    stack = pt.tensor3("stack")
-    outputs = [X @ b, X @ W, pt.tanh(X @ W) @ b, pt.matmul(stack, W), (X.T + 1).sum(axis=0)]
-    return function([X, b, W, stack], outputs, "python")
-
-
 def test_graphs_of_records_are_computed_row_by_row():
-    rng, compute = np.random.default_rng(1), compiled_products()
+    inputs = X, b, W, stack = pt.matrix("X"), pt.vector("b"), pt.matrix("W"), pt.tensor3("stack")
+    outputs = [X @ b, X @ W, pt.tanh(X @ W) @ b, pt.matmul(stack, W), (X.T + 1).sum(axis=0)]
+    rng, compute = np.random.default_rng(1), function([*inputs], outputs, "python")
     X, b, W, stack = (rng.normal(size=s) for s in [(2000, 20), (20,), (20, 20), (2000, 3, 20)])
     whole = compute(X, b, W, stack)
     for i in range(0, 2000, 97):
@@ -131,7 +125,7 @@ def test_functions_that_average_are_among_what_is_proved(monkeypatch):
 
 def test_units_are_exact_too_and_cancelling_sums_are_not():
     data = draw_data(60, 0)
-    of_units = model_of("logistic", data, person_id=data["person_id"])
+    of_units = model_of("logistic", data, unit="person_id")
     assert numerics(of_units, unit="person_id") == "exact"
     assert numerics(model_of("belief_net", data), method="vips") == "idealized"
 
@@ -180,13 +174,12 @@ def test_a_record_that_is_not_finite_changes_no_other_norm(norms, d):
         assert (beside[:-1] == alone).all()
 
 
-def norms_of_one_branch(vectors):
-    """Compute all norms again where one is not finite, as earlier versions did."""
-    norms = np.sqrt(np.einsum("rkd,rkd->rk", vectors, vectors))
-    return norms if np.isfinite(norms).all() else norms_of_rows(vectors)
-
-
 def test_a_branch_for_the_whole_batch_is_caught():
+    def norms_of_one_branch(vectors):
+        """Compute all norms again where one is not finite, as earlier versions did."""
+        norms = np.sqrt(np.einsum("rkd,rkd->rk", vectors, vectors))
+        return norms if np.isfinite(norms).all() else norms_of_rows(vectors)
+
     with pytest.raises(AssertionError):
         test_a_record_that_is_not_finite_changes_no_other_norm(norms_of_one_branch, 33)
 
@@ -199,14 +192,11 @@ def test_a_unit_adds_the_same_alone_and_in_company():
     z = np.atleast_2d(setup.records.start)
 
     sums = SumsByUnit(partition, contribution, z, np.random.default_rng(0))
-    unit = unit_vector(contribution)
-
-    def vectors(units):
-        return sums._sums(unit, 1000, *partition.units.rows(units))
-
-    every = np.arange(partition.number)
-    whole = vectors(every)
-    assert all((vectors(every[[i]])[0] == whole[i]).all() for i in every)
+    every, unit = np.arange(partition.number), unit_vector(contribution)
+    whole = sums._sums(unit, 1000, *partition.units.rows(every))
+    for i in every:
+        [alone] = sums._sums(unit, 1000, *partition.units.rows(every[[i]]))
+        assert (alone == whole[i]).all()
 
 
 SD = 1.7

@@ -4,6 +4,8 @@ Soundness, rule 1. A release that fails is paid for; the largest double, which s
 value in many systems, once ended every default fit.
 """
 
+from functools import partial
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import pymc_dp
 from pymc_dp.contributions import channels
 from pymc_dp.testing import deterministic_noise
+from tests import zoo
 from tests.conformance.model_classes import CLASSES, draw_data
 
 LARGEST = np.finfo("float64").max
@@ -41,26 +44,19 @@ METHODS = {
 }
 OWN_UPDATES = [{}, {"method": "vips", "form": "absolute"}, {"method": "dp_sep", "form": "damped"}]
 SETTINGS = {"delta": 1e-5, "noise_multiplier": 4.0, "sampling": "full", "num_records": ROWS}
+SETTINGS |= {"method": "dp_advi", "draws": 2, "random_seed": 1, "progressbar": False}
+SETTINGS |= {"backend": "python"}
 
 
 def model_of(build):
-    with pm.Model() as model:
-        build(DATA)
-    return model
+    return zoo.build(partial(build, DATA))
 
 
 def fit(build, data, **settings):
     model = model_of(build)
+    data = {name: data[name] for name in data.keys() & {*model.named_vars}}
     with deterministic_noise(1):
-        return pymc_dp.fit(
-            model=model,
-            data={name: data[name] for name in data.keys() & {*model.named_vars}},
-            draws=2,
-            random_seed=1,
-            progressbar=False,
-            backend="python",
-            **{"method": "dp_advi", **SETTINGS, **settings},
-        )
+        return pymc_dp.fit(model=model, data=data, **{**SETTINGS, **settings})
 
 
 def with_extremes(places, reals=REALS, whole=WHOLE):

@@ -65,19 +65,18 @@ def test_a_sum_whose_parts_cancel_after_they_are_weighted_is_caught(monkeypatch)
         score = weights @ (part.score_row + far) - weights @ far
         return (score, *genuine(part, weights)[1:])
 
+    inside = covered(repeated, "vips")  # the check before a fit would see the fault as well
     monkeypatch.setattr(regression, "part_sums", sums)
-    inside = covered(repeated, "vips")
     # beside 1e19 a score of 1100 counts as 2048, and the wall sees that the sum is too long
     with pytest.raises(ReleaseError, match="beyond its bound"):
         length_of(inside, {"X": (0.1, 0.3), "y": (11_000.0, 0.0)})
 
 
-def shifted():
-    X, shift = (pm.Data(name, np.linspace(0.1, 1, ROWS)) for name in ("X", "shift"))
-    pm.Bernoulli("y", logit_p=X * pm.Normal("b", 0, 1) + shift, observed=np.arange(ROWS) % 2)
-
-
 def longest_far_from_its_place(method, form):
+    def shifted():
+        X, shift = (pm.Data(name, np.linspace(0.1, 1, ROWS)) for name in ("X", "shift"))
+        pm.Bernoulli("y", logit_p=X * pm.Normal("b", 0, 1) + shift, observed=np.arange(ROWS) % 2)
+
     inside = covered(shifted, method, form=form, clip_norm=1.0)
     sizes, shifts = np.geomspace(5e160, 2e162, 16), (1e80, -280.0)
     records = [{"X": size, "shift": shift, "y": 0} for size in sizes for shift in shifts]

@@ -17,16 +17,21 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Exp
+from pytensor.scalar.basic import Abs, Exp, same_out
 from pytensor.scan import scan
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.special import XLogY
 
 import pymc_dp
+from pymc_dp.compiling import compile as compiling
+from pymc_dp.compiling.compile import function
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import graphs, separate
+from pymc_dp.model.axis import needs
 from pymc_dp.model.graphs import is_known_transform, tensor_constants
 from tests.zoo import build as model_of
+from tests.zoo import separated
 
 N = 40
 X = np.random.default_rng(0).normal(size=(N, 2))
@@ -106,14 +111,14 @@ ATTACKS = {
 }
 
 
-def regression(prior=None, deterministic=None, potential=None):
+def regression(prior=None, deterministic=None, potential=None, design=lambda x: x):
     with pm.Model() as model:
         b = pm.Normal("b", 0, 1, shape=2) if prior is None else prior()
         if deterministic is not None:
             pm.Deterministic("d", deterministic(b))
         if potential is not None:
             pm.Potential("p", -(potential(b) ** 2).sum())
-        pm.Normal("y", pm.Data("X", X) @ b, 1, observed=Y)
+        pm.Normal("y", design(pm.Data("X", X)) @ b, 1, observed=Y)
     return model
 
 
@@ -124,9 +129,7 @@ def fit(model, **settings):
 
 @pytest.mark.parametrize("method", ["dp_advi", "vips", "dp_sep"])
 def test_a_likelihood_that_standardises_by_all_records_is_refused(method):
-    with pm.Model() as model:
-        x = Blockwise(standardised, signature="(n)->(n)")(pm.Data("X", X))
-        pm.Normal("y", x @ pm.Normal("b", shape=2), 1, observed=Y)
+    model = regression(design=Blockwise(standardised, signature="(n)->(n)"))
     with pytest.raises(NotSeparableError, match=r"`y`.*`standardised`.*It holds `X`"):
         pymc_dp.plan(model, method=method, epsilon=1, delta=1e-5, num_records=N)
 
@@ -214,11 +217,9 @@ def test_a_refusal_offers_to_declare_public_what_holds_nothing_alone():
 
 def drawn_by_a_function():
     """A distribution whose ``random=`` holds the records."""
-    log_density = lambda value, mu: -((value - mu) ** 2)  # noqa: E731
+    density = {"logp": lambda value, mu: -((value - mu) ** 2), "observed": Y}
     draw = lambda mu, rng=None, size=None: rng.choice(Y, size=size)  # noqa: E731
-    with pm.Model() as model:
-        pm.CustomDist("y", pm.Normal("b"), logp=log_density, random=draw, observed=Y)
-    return model
+    return model_of(lambda: pm.CustomDist("y", pm.Normal("b"), random=draw, **density))
 
 
 def test_outcomes_are_drawn_by_no_function_that_public_does_not_name(monkeypatch):
@@ -249,26 +250,22 @@ def accepted(attack):
     return True
 
 
-def only_the_outer(op):
-    yield op
-
-
-def by_module(op):
-    return type(op).__module__.startswith(("pytensor.", "pymc."))
-
-
-def with_subclasses(op):
-    return isinstance(op, tuple(graphs.LISTED - {Op})) and not isinstance(op, Shift)
-
-
 def by_class_alone(op):
     return type(op) in graphs.LISTED
 
 
 FAULTS = {
-    "no recursion": ("layers", only_the_outer, "a vectorized function"),
-    "the module's name": ("is_proved", by_module, "a false name"),
-    "subclasses": ("is_proved", with_subclasses, "a subclass"),
+    "no recursion": ("layers", lambda op: iter([op]), "a vectorized function"),
+    "the module's name": (
+        "is_proved",
+        lambda op: type(op).__module__.startswith(("pytensor.", "pymc.")),
+        "a false name",
+    ),
+    "subclasses": (
+        "is_proved",
+        lambda op: isinstance(op, tuple(graphs.LISTED - {Op})) and not isinstance(op, Shift),
+        "a subclass",
+    ),
     "no look at attributes": ("is_proved", by_class_alone, "a changed method"),
     "no look at gradients": ("is_proved", by_class_alone, "a gradient of one's own"),
 }
@@ -389,3 +386,108 @@ def test_the_starting_point_is_that_of_the_graphs_that_are_checked():
         b = pm.CustomDist("b", logp=lambda value: -(value**2), support_point=start)
         pm.Normal("y", b, 1, observed=Y)
     assert separate(model)[0].point["b"] == 0.5
+
+
+# --- an operation is proved by its exact class, and by plain settings: soundness, rule 40 ---------
+
+
+def absolute(**settings):
+    return Elemwise(Abs(same_out, name="abs_"), **settings)
+
+
+def with_an_array(x):
+    op = absolute()
+    op.held = Y
+    return op(x)
+
+
+class Mixing(XLogY):
+    """Another inner graph than that of the class that has a rule."""
+
+    def build_inner_graph(self, x, y):
+        return [x * (y - y.mean())]
+
+
+class WithAFunction(Elemwise):
+    nfunc_spec = ("numpy.unwrap", 1, 1)
+
+
+# each takes an array of two columns and returns one
+CHANGED = {
+    "a function's name": lambda x: absolute(nfunc_spec=("numpy.unwrap", 1, 1))(x),
+    "a function's name in a class": lambda x: WithAFunction(Abs(same_out))(x),
+    "a function's name in a block": lambda x: Blockwise(
+        absolute(), signature="(n)->(n)", gufunc_spec=("numpy.sort_complex", 1, 1)
+    )(x),
+    "a subclass with another graph": lambda x: Mixing()(pt.ones_like(x), x),
+    "an array": with_an_array,
+}
+
+
+@pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
+def test_an_operation_or_a_variable_that_was_changed_is_no_proof(change):
+    x = pt.matrix("x", shape=(None, 2))
+    assert graphs.unproved_in([change(x)])
+
+
+def test_a_likelihood_that_reads_it_is_refused_whatever_is_declared():
+    change = CHANGED["a function's name"]
+    with pytest.raises(NotSeparableError, match="`y` is computed by .* as they are\\."):
+        separate(regression(design=change))
+    [name] = graphs.unproved_in([change(pt.matrix("x", shape=(None, 2)))])
+    with pytest.raises(ValueError, match="no operation of your own, of that name"):
+        separate(regression(design=change), public=[name])
+
+
+@pytest.mark.filterwarnings("ignore:The `mode` argument:FutureWarning")
+def test_a_loop_with_a_compiler_of_its_own_is_refused():
+    def looped(**settings):
+        def steps(b):
+            start = {"outputs_info": [b], "n_steps": 2, "return_updates": False}
+            return scan(lambda a: 0.1 * pt.tanh(a) + a, **start, **settings)[-1]
+
+        return separate(regression(potential=steps))
+
+    looped()
+    for settings in ({"mode": "FAST_COMPILE"}, {"profile": True}):
+        with pytest.raises(NotSeparableError, match="`p` is computed by the operation `changed Sc"):
+            looped(**settings)
+
+
+def test_no_rule_of_axes_holds_for_a_class_that_inherits_it():
+    x = pt.matrix("x", shape=(None, 2))
+    for change in (Mixing()(pt.ones_like(x), x), WithAFunction(Abs(same_out))(x)):
+        with pytest.raises(NotSeparableError, match="no rule says how"):
+            list(needs(change.owner, 0, 0))
+
+
+class Array(np.ndarray):
+    """It may answer each operation of NumPy as it likes."""
+
+    def __getitem__(self, places):
+        return super().__getitem__(places) + np.asarray(self).sum()
+
+
+def test_records_are_read_as_numpy_reads_them_whatever_the_class_of_their_array():
+    for data in (None, {"X": X.view(Array), "y": Y.view(Array)}):
+        with pm.Model() as model:
+            b = pm.Normal("b", shape=2)
+            pm.Normal("y", pm.Data("X", X.view(Array)) @ b, 1, observed=Y.view(Array))
+        _, columns = separated(model, data=data)
+        np.testing.assert_array_equal(columns["X"].take(np.arange(3)), X[:3])
+        np.testing.assert_array_equal(columns["y"].take(np.arange(3)), Y[:3])
+
+
+def test_a_changed_operation_is_given_to_no_other_graph(monkeypatch):
+    monkeypatch.setattr(compiling, "_kept", compiling.Kept())
+    x, values = pt.vector("x"), np.array([0.0, 10.0, 20.0])
+    function([x], [absolute(nfunc_spec=("numpy.unwrap", 1, 1))(x) * 2.0], "python")
+    [result] = function([x], [pt.abs(x) * 2.0], "python")(values)
+    np.testing.assert_array_equal(result, 2 * values)
+
+
+@pytest.mark.parametrize("what", ["a function's name", "a function's name in a block"])
+def test_without_a_look_at_settings_a_function_passes(what, monkeypatch):
+    """The planted fault."""
+    monkeypatch.setattr(graphs, "_runs_its_own", lambda op: True)
+    assert not graphs.unproved_in([CHANGED[what](pt.matrix("x", shape=(None, 2)))])

@@ -88,19 +88,14 @@ def test_no_declaration_frees_the_records_labels():
         separate(build(describe), public=["fitted"])
 
 
-def in_a_prior():
-    observe(pm.Gamma("q", length(), 1.0))
+READERS = {
+    "a prior": lambda: observe(pm.Gamma("q", length(), 1.0)),
+    "a likelihood": lambda: observe(pm.Normal("mu") * (length() / 1000.0) ** 40),
+    "a sum in a likelihood": lambda: observe(pm.Normal("mu") * pt.ones(length()).sum()),
+}
 
 
-def in_a_likelihood():
-    observe(pm.Normal("mu") * (length() / 1000.0) ** 40)
-
-
-def in_a_likelihood_as_a_sum():
-    observe(pm.Normal("mu") * pt.ones(length()).sum())
-
-
-@pytest.mark.parametrize("describe", [in_a_prior, in_a_likelihood, in_a_likelihood_as_a_sum])
+@pytest.mark.parametrize("describe", READERS.values(), ids=READERS)
 def test_a_model_that_computes_with_the_number_of_records_is_refused(describe):
     with pytest.raises(NotSeparableError, match="number of records|dimension `patient`"):
         separate(build(describe))

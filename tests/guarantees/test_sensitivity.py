@@ -138,13 +138,11 @@ LOUD_OUTCOMES = dict.fromkeys(REAL, 900.0) | {"poisson": 9, "binomial": 9}
 LOUD_OUTCOMES |= dict.fromkeys(["two_columns", "known_covariance"], (900.0, 3.0))
 
 
-@cache
-def toy(build, method="vips", **settings):
-    return vips_toys.toy(build, method=method, **settings)
+toy = cache(vips_toys.toy)
 
 
 def by_updates(build, method, later, **terms):
-    found, name = toy(build, method, **terms), build.__name__
+    found, name = toy(build, method=method, **terms), build.__name__
     context = found.contexts[later]
     records = OF_TOYS[name]
     values = LOUD_VALUES | {"y": LOUD_OUTCOMES.get(name, 1)}
@@ -541,21 +539,9 @@ def norms_of(rows):
     return row_norms(rows) if len(rows) else np.zeros(0)
 
 
-def clip_after_the_sum(rows):
-    return clipped(rows.sum(axis=0, keepdims=True))[0]
-
-
 def clip_every_part(rows):
     parts = np.split(rows, [2], axis=1)
     return np.concatenate([clipped(part).sum(axis=0) for part in parts])
-
-
-def scale_by_the_batch(rows):
-    return clipped(rows).sum(axis=0) * 20 / max(len(rows), 1)
-
-
-def add_the_prior_for_every_record(rows):
-    return (clipped(rows) - 0.3).sum(axis=0)
 
 
 def of_finite(clip):
@@ -578,16 +564,17 @@ def count_unscaled(records):
     return joint
 
 
-OF_VECTORS = (
-    clip_after_the_sum,
-    clip_every_part,
-    scale_by_the_batch,
-    add_the_prior_for_every_record,
-)
-TOY_FAULTS = [*map(of_finite, OF_VECTORS), weigh_bad_rows_by_zero, count_unscaled]
+OF_VECTORS = {
+    "clip after the sum": lambda rows: clipped(rows.sum(axis=0, keepdims=True))[0],
+    "clip every part": clip_every_part,
+    "scale by the batch": lambda rows: clipped(rows).sum(axis=0) * 20 / max(len(rows), 1),
+    "add the prior for every record": lambda rows: (clipped(rows) - 0.3).sum(axis=0),
+}
+TOY_FAULTS = {name: of_finite(clip) for name, clip in OF_VECTORS.items()}
+TOY_FAULTS |= {"weigh bad rows by zero": weigh_bad_rows_by_zero, "count unscaled": count_unscaled}
 
 
-@pytest.mark.parametrize("fault", TOY_FAULTS)
+@pytest.mark.parametrize("fault", TOY_FAULTS.values(), ids=TOY_FAULTS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_faulty_sum_is_caught(fault):
     with pytest.raises(AssertionError):

@@ -9,6 +9,7 @@ import pickle
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from scipy import sparse
 
 import pymc_dp
@@ -57,8 +58,6 @@ def unspent(no_release):
     [
         ({"unit": "person"}, "which is no pm.Data of the model; it has .*subject_id"),
         ({"unit": "y"}, "is no pm.Data of the model"),
-        ({"unit": "b"}, "is no pm.Data of the model"),
-        ({"unit": ""}, "is no pm.Data of the model"),
         ({"public": ["subject_id"]}, "Leave it out of public="),
         ({"data": {"x": X, "y": Y}}, "leaves `subject_id`, which unit= names"),
     ],
@@ -70,10 +69,8 @@ def test_a_unit_that_cannot_be_is_refused(unspent, settings, says):
 
 CODES = {
     "too few": (SUBJECT[:-1], r"differ in number: .*59"),
-    "too many": (np.append(SUBJECT, 3), r"differ in number: .*61"),
     "two axes": (SUBJECT[:, None], "has 2 axes"),
     "one number": (7, "has 0 axes"),
-    "nan": (np.where(SUBJECT == 2, np.nan, SUBJECT), "needs whole numbers"),
     "real numbers": (SUBJECT + 0.0, "needs whole numbers"),
     "names": (np.array(["ann", "bob"])[SUBJECT % 2], "needs whole numbers"),
     "missing labels": (np.where(SUBJECT == 2, -1, SUBJECT), "has negative codes"),
@@ -82,7 +79,6 @@ CODES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:data=.* has missing values")
 @pytest.mark.parametrize("case", CODES)
 def test_codes_that_are_not_one_whole_number_a_record_are_refused(unspent, case):
     codes, says = CODES[case]
@@ -173,19 +169,26 @@ def test_pymcs_own_fit_takes_a_unit_whose_column_may_set_the_length_of_the_recor
     assert list(idata["posterior"].data_vars) == ["b"]
 
 
-@pytest.mark.parametrize("method", ["dp_advi", "vips", "dp_sep"])
-def test_units_of_one_record_give_the_fit_of_records(method, monkeypatch):
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"method": "dp_advi"},
+        {"method": "dp_advi", "noise_aware": False},
+        {"method": "dp_advi", "noise_aware": False, "aligned": False},
+        {"method": "vips"},
+        {"method": "dp_sep"},
+    ],
+)
+def test_units_of_one_record_give_the_fit_of_records(more, monkeypatch):
     # the slope of one record's averaged score is computed, where draws estimate that of a unit's
     monkeypatch.setattr(whitened, "slope_share", lambda made: None)
     fits = []
     for unit in (None, "subject_id"):
-        settings = GOOD | QUIET | {"unit": unit, "sample_rate": 0.5, "clip_norm": 1.5}
+        settings = GOOD | QUIET | more | {"unit": unit, "sample_rate": 0.5, "clip_norm": 1.5}
         with deterministic_noise(3):
-            fits.append(pymc_dp.fit(model=slopes(np.arange(N)), method=method, **settings))
-    by_record, by_unit = (idata["fit"] for idata in fits)
-    for name in by_record.data_vars:
-        # histograms of records are clipped to 0.2% less, as sums in floating point are
-        np.testing.assert_allclose(by_unit[name], by_record[name], rtol=1e-3, atol=1e-9)
+            fits.append(pymc_dp.fit(model=slopes(np.arange(N)), **settings)["fit"].to_dataset())
+    # histograms of records are clipped to 0.2% less, as sums in floating point are
+    xr.testing.assert_allclose(fits[1], fits[0], rtol=1e-3, atol=1e-9)
 
 
 def test_the_report_says_whom_it_protects():
@@ -207,7 +210,6 @@ def test_the_report_takes_the_number_of_units_as_public_alone():
     assert "number of records" not in text
     idata = pymc_dp.fit(model=slopes(), **GOOD | QUIET | {"unit": None})
     assert idata["privacy"].attrs["privacy_unit"] == "record"
-    assert "unit" not in idata["privacy"].attrs
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Walls around a few vectors, and a look at what the noise is added to."""
 
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -70,24 +71,38 @@ class Covered(NamedTuple):
     sd: float
 
 
-def before_noise(wall, context=None, **settings):
-    """Make one release and return what its noise had to cover."""
-    seen = []
+class SeenNoise:
+    """Noise that keeps the sum it is added to."""
 
-    class Noiseless:
-        __array_ufunc__ = None
+    __array_ufunc__ = None
 
-        def __init__(self, sd, step):
-            self.sd, self.step = sd, step
+    def __init__(self, steps, step):
+        self.steps, self.step = steps, step
+        self.total = np.zeros(0)
 
-        def __radd__(self, total):
-            seen.append(Covered(total * self.step, self.sd))
-            return total
+    def __radd__(self, total):
+        self.total = total * self.step
+        return total + self.steps
+
+
+@contextmanager
+def seen_noise():
+    """Collect the noise of every release, with the standard deviation it was asked with."""
+    drawn: list[tuple[SeenNoise, float]] = []
+    gaussian = SecretRandom.rounded_gaussian
+
+    def seen(source, sd, step, size):
+        drawn.append((SeenNoise(gaussian(source, sd, step, size), step), sd))
+        return drawn[-1][0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            SecretRandom, "rounded_gaussian", lambda self, sd, step, size: Noiseless(sd, step)
-        )
+        patch.setattr(SecretRandom, "rounded_gaussian", seen)
+        yield drawn
+
+
+def before_noise(wall, context=None, **settings):
+    """Make one release and return what its noise had to cover."""
+    with seen_noise() as drawn:
         wall.release(Query("score", context, **settings))
-    [covered] = seen
-    return covered
+    [(noise, sd)] = drawn
+    return Covered(noise.total, sd)

@@ -6,7 +6,6 @@ import numpy as np
 import pymc as pm
 
 from pymc_dp.driver.fit import set_up
-from pymc_dp.methods.method import Method
 from pymc_dp.privacy.contribution import Contribution
 from pymc_dp.privacy.query import Noisy
 from tests.zoo import build as model_of
@@ -111,7 +110,6 @@ class Toy(NamedTuple):
 
     contribution: Contribution
     columns: dict[str, Any]
-    method: Method
     contexts: list[Any]
     clip_norms: list[float]
 
@@ -138,7 +136,7 @@ def toy(build, n=2, method="vips", **settings):
     contribution = compiled.contributions[query.name]
     clip_norms = [x.clip_norm or found.plan.releases[0].clip_norm for x in (query, later)]
     contexts = [query.context, later.context]
-    return Toy(contribution, columns_of(found), method, contexts, clip_norms)
+    return Toy(contribution, columns_of(found), contexts, clip_norms)
 
 
 def dense(contribution, columns, context):

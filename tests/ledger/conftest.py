@@ -9,8 +9,6 @@ from pymc_dp import Ledger
 from pymc_dp.ledger import file
 from tests.checking.models import coin
 
-DELTA = 1e-5
-
 
 @pytest.fixture
 def path(tmp_path):
@@ -19,7 +17,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def new(path):
-    return partial(Ledger, path, **{"epsilon": 2.0, "delta": DELTA, "dataset": "survey"})
+    return partial(Ledger, path, **{"epsilon": 2.0, "delta": 1e-5, "dataset": "survey"})
 
 
 @pytest.fixture

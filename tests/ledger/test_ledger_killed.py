@@ -4,7 +4,6 @@ Two processes compete for one ledger and are killed at random. Each writes down 
 only after it was handed it, so that the ledger must know at least as much.
 """
 
-import multiprocessing
 import os
 import random
 import signal
@@ -20,10 +19,9 @@ from pymc_dp.accounting.accountants import divergences
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
-from tests.ledger.test_ledger import wall_with
+from tests.ledger.test_ledger import FORK, wall_with
 from tests.plans import plan_from, release_from
 
-FORK = multiprocessing.get_context("fork")
 KILLS, RELEASES = 10, 12
 # no child takes that long for a release
 DEADLOCK = 120.0

@@ -21,20 +21,11 @@ from tests.plans import plan_from, release_from
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 
 # dear releases among cheap ones: a half and a quarter of a budget of epsilon 2
-PLANS = [
-    plan_from(
-        (
-            release_from("cheap", "full", 1.0, 1.0, 8.0 * noise, 4),
-            release_from("dear", "full", 1.0, 1.0, noise, 8),
-        ),
-        "add_remove",
-        DELTA / 20,
-        "pld",
-    )
-    for noise in (8.0, 12.0)
-]
-
-
+PLANS = []
+for noise in (8.0, 12.0):
+    cheap = release_from("cheap", "full", 1.0, 1.0, 8.0 * noise, 4)
+    dear = release_from("dear", "full", 1.0, 1.0, noise, 8)
+    PLANS.append(plan_from((cheap, dear), "add_remove", DELTA / 20, "pld"))
 STEPS = ("begin", "begin", "release", "release", "release", "end", "kill", "settle", "go_on")
 
 
@@ -82,9 +73,8 @@ class Walk:
     def end(self):
         if self.living:
             fit = self.living.pop(self.rng.randrange(len(self.living)))
-            error = self.rng.choice(
-                [None, KeyboardInterrupt(), SystemExit()] * 3 + [ReleaseError()]
-            )
+            ends = [None, KeyboardInterrupt(), SystemExit()] * 3 + [ReleaseError()]
+            error = self.rng.choice(ends)
             fit.booking.__exit__(type(error), error, None)
 
     def kill(self):
@@ -211,18 +201,18 @@ def forgets_one(monkeypatch):
     monkeypatch.setattr(ledger_file, "book", forgetful)
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        books_late,
-        goes_on_although_it_ended,
-        goes_on_without_its_rest,
-        averages_the_plan,
-        sets_nothing_aside,
-        frees_all,
-        forgets_one,
-    ],
-)
+def walks(new, prices):
+    for seed in range(20):
+        ledger = new()
+        walk(ledger, seed, prices)
+        ledger.path.unlink()
+
+
+FAULTS = [books_late, goes_on_although_it_ended, goes_on_without_its_rest, averages_the_plan]
+FAULTS += [sets_nothing_aside, frees_all, forgets_one]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_caught(new, monkeypatch, fault):
     ledger = new()
     prices = Walk(ledger, 0).prices
@@ -230,10 +220,3 @@ def test_a_fault_is_caught(new, monkeypatch, fault):
     fault(monkeypatch)
     with pytest.raises(AssertionError):
         walks(new, prices)
-
-
-def walks(new, prices):
-    for seed in range(20):
-        ledger = new()
-        walk(ledger, seed, prices)
-        ledger.path.unlink()

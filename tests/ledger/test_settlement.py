@@ -18,8 +18,7 @@ from pymc_dp.ledger.file import fits_of
 from pymc_dp.ledger.ledger import Booking
 from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
-from tests.ledger.test_hostile import FORK
-from tests.ledger.test_ledger import CHEAP_AND_DEAR, FULL, ONE, fit, plan_of, stop, wall_with
+from tests.ledger.test_ledger import CHEAP_AND_DEAR, FORK, FULL, ONE, fit, plan_of, stop, wall_with
 from tests.ledger.test_ledger_walk import goes_on_although_it_ended
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
@@ -29,19 +28,14 @@ class CrashError(BaseException):
     """The process of a fit is killed."""
 
 
-def interrupt(state, _, i):
-    raise KeyboardInterrupt
-
-
-def crash(state, _, i):
-    raise CrashError
-
-
 # --- what a fit owes ---
 
 
-@pytest.mark.parametrize(("filter", "callback"), [("rdp", stop), ("zcdp", interrupt)])
-def test_a_fit_that_is_stopped_owes_what_it_has_booked(new, model, filter, callback):
+@pytest.mark.parametrize(("filter", "error"), [("rdp", StopIteration), ("zcdp", KeyboardInterrupt)])
+def test_a_fit_that_is_stopped_owes_what_it_has_booked(new, model, filter, error):
+    def callback(state, _, i):
+        raise error
+
     ledger = new(filter=filter)
     idata = fit(model, ledger, sampling="full", callbacks=[callback])
     [entry] = fits_of(ledger.path)
@@ -59,6 +53,9 @@ def test_where_whole_plans_add_up_a_stopped_fit_owes_its_plan(new, model):
 
 
 def test_a_fit_that_is_killed_owes_its_plan_until_somebody_settles_it(new, model):
+    def crash(state, _, i):
+        raise CrashError
+
     ledger = new()
     with pytest.raises(CrashError):
         fit(model, ledger, callbacks=[crash])

@@ -60,21 +60,13 @@ def test_partitions_add_up_to_what_one_adds(lengths, kind):
 def test_a_fit_of_chunks_is_that_of_memory(method):
     da = pytest.importorskip("dask.array")
     y = (np.arange(ROWS) % 3 == 0).astype(int)
-    model = zoo.odds(np.eye(3), np.array([0, 1, 0]), x="x")
-    found = []
+    model, found = zoo.odds(np.eye(3), np.array([0, 1, 0]), x="x"), []
+    # the method's own updates: rounds draw outcomes for records
+    terms = {"num_records": ROWS, "noise_aware": False, "epsilon": 5, "delta": 1e-5}
+    terms |= {"random_seed": 1, "progressbar": False}
     for data in ({"x": X, "y": y}, {"x": da.from_array(X, chunks=(5, 3)), "y": y}):
         with deterministic_noise(1):
-            idata = pymc_dp.fit(
-                model=model,
-                data=data,
-                method=method,
-                num_records=ROWS,
-                noise_aware=False,  # the method's own updates: rounds draw outcomes for records
-                epsilon=5,
-                delta=1e-5,
-                random_seed=1,
-                progressbar=False,
-            )
+            idata = pymc_dp.fit(model=model, data=data, method=method, **terms)
         found.append(idata["posterior"].to_dataset().to_array().values)
     np.testing.assert_allclose(found[1], found[0], rtol=1e-10, atol=1e-10)
 
@@ -136,23 +128,16 @@ def test_a_task_that_is_run_again_has_the_same_answer(monkeypatch):
 # --- faults --------------------------------------------------------------------------------------
 
 
-def doubled(answers, earlier):
-    return [*answers[:3], answers[2], *answers[4:]]
-
-
-def dropped(answers, earlier):
-    return answers[:-1]
-
-
-def of_an_earlier_release(answers, earlier):
-    return [*earlier[:1], *answers[1:]] if earlier else answers
-
-
 def of_fewer_rows(answers, earlier):
     return [answers[0]._replace(sum=answers[0].sum._replace(number=2)), *answers[1:]]
 
 
-WRONG = [doubled, dropped, of_an_earlier_release, of_fewer_rows]
+WRONG = {
+    "doubled": lambda answers, earlier: [*answers[:3], answers[2], *answers[4:]],
+    "dropped": lambda answers, earlier: answers[:-1],
+    "of an earlier release": lambda answers, earlier: [*earlier[:1], *answers[len(earlier[:1]) :]],
+    "of fewer rows": of_fewer_rows,
+}
 
 
 @pytest.mark.parametrize("fault", WRONG)
@@ -163,13 +148,13 @@ def test_wrong_answers_end_the_release(fault, monkeypatch):
         answers = genuine(tasks, done)
         if isinstance(answers[0], bool):
             return answers
-        given = fault(answers, earlier)
+        given = WRONG[fault](answers, earlier)
         earlier[:] = answers
         return given
 
     monkeypatch.setattr(chunked, "_computed", computed)
     wall = in_chunks(count=3)
-    if fault is of_an_earlier_release:
+    if fault == "of an earlier release":
         wall.release(Query("score", None))
     booked = len(wall.made)
     with pytest.raises(ReleaseError, match="did not answer once each"):
@@ -251,13 +236,12 @@ def test_codes_of_every_whole_kind_tell_persons_apart():
     np.testing.assert_array_equal(found, expected)
 
 
-def compared_as_floats(codes, name):
-    order = np.argsort(codes, kind="stable")
-    firsts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    return Units(name, order, np.append(firsts, len(codes)))
-
-
 def test_persons_that_are_merged_end_the_release(monkeypatch):
+    def compared_as_floats(codes, name):
+        order = np.argsort(codes, kind="stable")
+        firsts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+        return Units(name, order, np.append(firsts, len(codes)))
+
     monkeypatch.setattr(chunked, "units_of", compared_as_floats)
     with pytest.raises(ReleaseError, match="unit=`id` has a partition with other codes"):
         persons_in_chunks(LARGE_CODES, (2,) * 4).release(Query("score", None))
@@ -346,14 +330,6 @@ def totals(contribution, count=3):
         return [wall.release(Query("score", None)).value for _ in range(count)]
 
 
-def killed():
-    os._exit(1)
-
-
-def held_back():
-    time.sleep(0.3)
-
-
 def disturbed(fault, folder):
     """Contribute as `COINS` does, after a fault of the first task to get there."""
     flag = folder / uuid.uuid4().hex
@@ -370,8 +346,9 @@ def disturbed(fault, folder):
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_workers_answer_as_threads_do_and_faults_change_nothing(tmp_path):
     on_threads = totals(COINS)
+    faults = lambda: os._exit(1), lambda: time.sleep(0.3)
     with cluster_of_two():
         found = [totals(COINS)]
-        found += [totals(disturbed(fault, tmp_path)) for fault in (killed, held_back)]
+        found += [totals(disturbed(fault, tmp_path)) for fault in faults]
     for each in found:
         np.testing.assert_allclose(each, on_threads, rtol=0, atol=1e-12)

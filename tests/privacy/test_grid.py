@@ -33,13 +33,10 @@ def test_a_record_moves_an_exact_sum_by_at_most_the_clip_norm(size, scale):
 def test_without_the_margin_some_record_would_move_it_by_more():
     grid = grid_for(40)
     rng = np.random.default_rng(0)
-    rounded = [grid.sum_of(_unit(rng, 40)[None] * grid.clip_norm).whole for _ in range(100)]
+    vectors = rng.normal(size=(100, 1, 40))
+    vectors *= grid.clip_norm / np.linalg.norm(vectors, axis=2, keepdims=True)
+    rounded = [grid.sum_of(vector).whole for vector in vectors]
     assert max(exact_norm_squared(x, grid) for x in rounded) > Fraction(grid.clip_norm) ** 2
-
-
-def _unit(rng, size):
-    x = rng.normal(size=size)
-    return x / np.linalg.norm(x)
 
 
 def test_a_sum_does_not_depend_on_the_order_of_its_vectors():

@@ -113,20 +113,6 @@ def test_a_clip_norm_at_which_entries_round_is_refused():
 # --- a fit while it runs -------------------------------------------------------------------------
 
 
-def running(callback):
-    rng = np.random.default_rng(0)
-    model = zoo.line(rng.normal(size=(50, 2)), rng.normal(size=50))
-    return pymc_dp.fit(
-        model=model,
-        noise_multiplier=1.0,
-        delta=1e-5,
-        n=8,
-        draws=4,
-        progressbar=False,
-        callbacks=[lambda *args: callback(model)],
-    )
-
-
 def test_a_callback_that_sets_data_does_not_change_those_of_the_fit(monkeypatch):
     held, release = [], PrivacyWall.release
 
@@ -136,7 +122,11 @@ def test_a_callback_that_sets_data_does_not_change_those_of_the_fit(monkeypatch)
         return release(self, query)
 
     monkeypatch.setattr(PrivacyWall, "release", watched)
-    running(lambda model: pm.set_data({"X": np.full((7, 2), 1e9)}, model=model))
+    rng = np.random.default_rng(0)
+    model = zoo.line(rng.normal(size=(50, 2)), rng.normal(size=50))
+    change = lambda *_: pm.set_data({"X": np.full((7, 2), 1e9)}, model=model)  # noqa: E731
+    terms = {"noise_multiplier": 1.0, "delta": 1e-5, "n": 8, "draws": 4, "progressbar": False}
+    pymc_dp.fit(model=model, callbacks=[change], **terms)
     for later in held[1:]:
         np.testing.assert_array_equal(later, held[0])
 

@@ -16,46 +16,34 @@ from tests.guarantees.toys import rows, vectors
 SPEC = {"x": ColumnSpec((None, 3), "float64")}
 
 
-def one_percent_short(batch, context):
-    return 0.99 * row_norms(batch["x"])
+SHORT_NORMS = {
+    "one per cent": lambda batch, context: 0.99 * row_norms(batch["x"]),
+    "one for all": lambda batch, context: row_norms(batch["x"]).max(keepdims=True),
+}
+FAULTY_SUMS = {
+    "single precision": lambda batch, context, weights: (
+        (weights.astype("float32") @ batch["x"].astype("float32")) * np.float32(1 + 1e-5)
+    ),
+    "the number of records": lambda batch, context, weights: (
+        weights @ batch["x"] / max(1, len(weights))
+    ),
+    "squared weights": lambda batch, context, weights: weights**2 @ batch["x"],
+    "too short": lambda batch, context, weights: (weights @ batch["x"])[:1],
+}
+FAULTS = [vectors(3)._replace(norms=norms) for norms in SHORT_NORMS.values()]
+FAULTS += [vectors(3)._replace(weighted_sum=total) for total in FAULTY_SUMS.values()]
 
 
-def one_norm_for_all(batch, context):
-    return np.array([row_norms(batch["x"]).max()])
-
-
-def in_single_precision(batch, context, weights):
-    return (weights.astype("float32") @ batch["x"].astype("float32")) * np.float32(1 + 1e-5)
-
-
-def number_of_records(batch, context, weights):
-    return weights @ batch["x"] / max(1, len(weights))
-
-
-def squared_weights(batch, context, weights):
-    return weights**2 @ batch["x"]
-
-
-def too_short_a_sum(batch, context, weights):
-    return (weights @ batch["x"])[:1]
-
-
-def standardised(batch, context):
-    return (batch["x"] - batch["x"].mean(axis=0)) / (1e-9 + batch["x"].std(axis=0))
-
-
-FAULTS = [("norms", one_percent_short), ("norms", one_norm_for_all)]
-FAULTS += [("weighted_sum", in_single_precision), ("weighted_sum", number_of_records)]
-FAULTS += [("weighted_sum", squared_weights), ("weighted_sum", too_short_a_sum)]
-
-
-@pytest.mark.parametrize(("part", "fault"), FAULTS)
-def test_a_faulty_contribution_is_caught(part, fault):
+@pytest.mark.parametrize("faulty", FAULTS, ids=[*SHORT_NORMS, *FAULTY_SUMS])
+def test_a_faulty_contribution_is_caught(faulty):
     with pytest.raises(FaultyContributionError):
-        probe(vectors(3)._replace(**{part: fault}), SPEC, None)
+        probe(faulty, SPEC, None)
 
 
 def test_rows_that_depend_on_the_batch_are_caught():
+    def standardised(batch, context):
+        return (batch["x"] - batch["x"].mean(axis=0)) / (1e-9 + batch["x"].std(axis=0))
+
     with pytest.raises(FaultyContributionError, match="depends on the other records"):
         probe(RowContribution(3, 3, standardised), SPEC, None)
 

@@ -75,12 +75,7 @@ def transform_of_a_prior():
     pm.Normal("y", a, observed=Y[:4])
 
 
-MODELS = [
-    random_of_a_prior,
-    random_of_an_outcome,
-    density_of_a_prior,
-    graph_of_an_outcome,
-]
+MODELS = [random_of_a_prior, random_of_an_outcome, density_of_a_prior, graph_of_an_outcome]
 
 
 def recipe(build, method="dp_advi", **settings):

@@ -56,23 +56,14 @@ SCALAR = {
     "log1mexp": pt.log1mexp(-pt.abs(z) - 1e-9),
     "clip to limits that cross": pt.clip(z, 2.0, -1.0),
     "tri_gamma": pt.tri_gamma(pt.abs(z) + 0.1),
-    "a long sum": pt.add(*[z + k for k in range(40)]),
 }
-
-
-def plain(inputs, graph):
-    """Compile without rewrites, number by number."""
-    with pytensor.config.change_flags(cxx=""):
-        return pytensor.function(inputs, graph, mode=Mode(linker="py", optimizer=None))
 
 
 @pytest.mark.parametrize("name", SCALAR)
 def test_ufuncs_agree_with_the_loops_that_they_replace(name):
     fn = function([z], SCALAR[name], "python")
-    if name == "a long sum":
-        expected = 40 * MANY + 780
-    else:
-        expected = plain([z], SCALAR[name])(MANY)
-    np.testing.assert_allclose(fn(MANY), expected, rtol=1e-12, atol=1e-300)
+    with pytensor.config.change_flags(cxx=""):  # without rewrites, number by number
+        plain = pytensor.function([z], SCALAR[name], mode=Mode(linker="py", optimizer=None))
+    np.testing.assert_allclose(fn(MANY), plain(MANY), rtol=1e-12, atol=1e-300)
     nodes = [n for n in fn.maker.fgraph.toposort() if isinstance(n.op, Elemwise)]
     assert {node.op.nfunc_spec is not None for node in nodes} == {True}

@@ -84,9 +84,9 @@ def test_replaced_data_give_the_gradients_of_a_model_built_on_them(kind):
     np.testing.assert_array_equal(replaced, built)
 
 
-@pytest.mark.parametrize("row", [0, 6])
 @pytest.mark.parametrize("index", [3, -4, 2**31, 2**32, -(2**32), 2**62])
-def test_an_index_out_of_range_spoils_its_own_record_alone(row, index):
+def test_an_index_out_of_range_spoils_its_own_record_alone(index):
+    row = 6
     for leaf, group in (("g", GROUP), ("h", CATEGORY)):
         kept = norms(by_two_groups)
         seen = norms(by_two_groups, **{leaf: changed(group.astype("int64"), row, index)})

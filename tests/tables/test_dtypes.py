@@ -25,7 +25,6 @@ from pymc_dp.driver.fit import model_in_use, separation
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.tables import given
 from pymc_dp.tables.formula import check_formula, formula_of
-from tests import zoo
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
 
@@ -181,16 +180,6 @@ def test_an_index_picks_the_group_that_it_says_or_is_refused(door, kind):
 
 
 # --- tables --------------------------------------------------------------------------------------
-
-
-def test_a_frame_of_which_every_column_is_a_number_is_read():
-    model = zoo.line(np.eye(4)[:, :3], np.zeros(4))
-    frame = pd.DataFrame({"a": pd.Series(K, dtype="Int64"), "b": DECIMALS, "c": K > 2})
-    _, checked = separation(
-        model, Budget(epsilon=1.0, delta=1e-5), data={"X": frame, "y": pd.Series(Y)}
-    )(model)
-    read = open_private(checked()).columns["X"].take(np.arange(N))
-    np.testing.assert_array_equal(read, np.column_stack([K, F, K > 2]))
 
 
 def test_a_table_of_other_rows_hides_no_two_in_different_orders():

@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 
 import pymc_dp
+from tests.zoo import build
 
 PAGE = Path(__file__).parents[1] / "docs/distributions.md"
 START, END = "<!-- table: begin -->\n", "<!-- table: end -->"
@@ -157,16 +158,10 @@ MODELS = {
 }
 
 
-def model_of(name):
-    with pm.Model() as model:
-        MODELS[name]()
-    return model
-
-
 def methods_of(name):
     """Say how each method takes a distribution, by explain alone."""
     try:
-        found = pymc_dp.explain(model_of(name))
+        found = pymc_dp.explain(build(MODELS[name]))
     except pymc_dp.NotSeparableError:
         return ("no", "no", "no")
     drawn = "yes, centred" if found.centred else "yes"

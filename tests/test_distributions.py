@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import pymc_dp
-from tests.distributions import END, MODELS, PAGE, START, model_of, row
+from tests.distributions import END, MODELS, PAGE, START, row
+from tests.zoo import build
 
 TABLE = PAGE.read_text(encoding="utf-8").split(START)[1].split(END)[0].splitlines()[2:]
 ROWS = dict(zip(MODELS, TABLE, strict=True))
@@ -41,7 +42,7 @@ def test_each_method_of_the_page_fits(name):
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
             idata = pymc_dp.fit(
-                model=model_of(name),
+                model=build(MODELS[name]),
                 method=method,
                 epsilon=1,
                 delta=1e-5,

@@ -42,17 +42,3 @@ def test_every_public_name_is_there():
         assert getattr(pymc_dp, name).__module__.startswith("pymc_dp.")
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = pymc_dp.no_such_name
-
-
-def test_the_stub_lists_what_it_imports():
-    from ast import ImportFrom, literal_eval, parse
-    from pathlib import Path
-
-    stub = parse(Path(pymc_dp.__file__).with_suffix(".pyi").read_text())
-    imported = [a.name for node in stub.body if isinstance(node, ImportFrom) for a in node.names]
-    [listed] = [
-        literal_eval(node.value)
-        for node in stub.body
-        if getattr(getattr(node, "targets", [None])[0], "id", None) == "__all__"
-    ]
-    assert sorted(imported) == sorted(listed) == sorted(pymc_dp.__all__)

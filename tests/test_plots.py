@@ -77,10 +77,8 @@ def test_a_picture_is_a_collection_of_all_its_visuals(pictures, name, backend):
     assert set(VISUALS[name]) <= drawn(collection)
 
 
-def test_shares_of_noise_can_be_left_out_and_restyled(pictures):
+def test_shares_of_noise_can_be_left_out(pictures):
     assert "share" not in drawn(draw(pictures, "noise", visuals={"share": False}))
-    styled = draw(pictures, "noise", visuals={"share": {"color": "chosen"}}).viz["share"]
-    assert "'chosen'" in str(styled["a"].item())
 
 
 @ALL
@@ -115,13 +113,8 @@ def test_the_promise_is_marked_on_both_curves_of_the_cost(pictures, idata):
     assert left.get_title() == "epsilon 1 at delta 1e-05"
 
 
-@pytest.mark.parametrize("settings", [{"epsilon": np.inf, "clip_norm": 1.0}, {"method": "sep"}])
-def test_a_result_without_epsilon_has_no_cost_to_draw(settings):
-    X = np.random.default_rng(0).normal(size=(30, 2))
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 1, shape=2)
-        pm.Bernoulli("y", logit_p=pm.Data("X", X) @ b, observed=[0, 1] * 15)
-    idata = pymc_dp.fit(n=1, model=model, draws=5, **{"method": "dp_sep", **QUIET, **settings})
+def test_a_result_without_epsilon_has_no_cost_to_draw():
+    idata = pymc_dp.fit(model=clinics(), method="vips", epsilon=np.inf, draws=5, **QUIET)
     with pytest.raises(ValueError, match="no finite epsilon to draw: it was fitted without noise"):
         pymc_dp.plot_privacy(idata)
 

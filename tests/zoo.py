@@ -22,10 +22,8 @@ GROUP = rng.permutation([0] * 6 + [1] * 7)
 REAL = rng.normal(size=N)
 POSITIVE = rng.gamma(2.0, size=N) + 0.1
 COUNT = rng.poisson(3.0, size=N)
-TRIALS = rng.integers(5, 9, size=N)
 CATEGORY = rng.permutation([0, 1, 2] * 4 + [1])
 PAIRS = rng.normal(size=(N, 2))
-SHARES = rng.multinomial(6, [0.2, 0.3, 0.5], size=N)
 
 
 def separated(model, **settings):
@@ -96,17 +94,6 @@ def switch():
     pm.Normal("y", pm.math.switch(BINARY > 0, t[0], t[1]), s, observed=REAL)
 
 
-def censored():
-    a, s = pm.Normal("a"), pm.HalfNormal("s")
-    seen = np.clip(REAL, -1, 1)
-    pm.Censored("y", pm.Normal.dist(a + X[:, 0], s), lower=-1, upper=1, observed=seen)
-
-
-def truncated():
-    a, s = pm.Normal("a"), pm.HalfNormal("s")
-    pm.Truncated("y", pm.Normal.dist(a, s), lower=0.0, observed=POSITIVE)
-
-
 def normal_mixture():
     w = pm.Dirichlet("w", np.ones(3))
     ordered = pm.distributions.transforms.ordered
@@ -129,20 +116,11 @@ def weibull():
     pm.Weibull("y", alpha=k, beta=pm.math.exp(X @ b), observed=POSITIVE)
 
 
-def beta_binomial():
-    a, b = pm.HalfNormal("a", 5), pm.HalfNormal("b", 5)
-    pm.BetaBinomial("y", alpha=a, beta=b, n=TRIALS, observed=np.minimum(TRIALS, COUNT))
-
-
 def mv_normal():
     sd = pm.Exponential.dist(1.0, shape=2)
     chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=sd)
     mu, b = pm.Normal("mu", shape=2), pm.Normal("b", shape=(D, 2))
     pm.MvNormal("y", mu + X @ b, chol=chol, observed=PAIRS)
-
-
-def multinomial():
-    pm.Multinomial("y", n=6, p=pm.Dirichlet("p", np.ones(3)), observed=SHARES)
 
 
 def categorical():
@@ -175,10 +153,6 @@ def month_of_the_event():
     stay = pt.cumprod(1 - hazard, axis=1)
     p = pt.concatenate([hazard[:, :1], hazard[:, 1:] * stay[:, :-1], stay[:, -1:]], axis=1)
     pm.Categorical("y", p=p, observed=CATEGORY)
-
-
-def gamma_poisson():
-    pm.Poisson("y", pm.Gamma("rate", 2, 1), observed=COUNT)
 
 
 def horseshoe():
@@ -337,10 +311,9 @@ ACCEPTED = {"small_minibatch": lambda: minibatch(batch_size=4)} | {
     f.__name__: f
     for f in (
         logistic, logistic_data, minibatch, two_observed, vector_potential, custom_dist,
-        hierarchical, two_indices, switch, censored, truncated, normal_mixture, zero_inflated,
-        zero_sum, weibull, beta_binomial, mv_normal, multinomial, categorical, softmax,
-        ordered_logistic, graded_items, month_of_the_event, gamma_poisson, horseshoe, hsgp,
-        neural_network,
+        hierarchical, two_indices, switch, normal_mixture, zero_inflated,
+        zero_sum, weibull, mv_normal, categorical, softmax,
+        ordered_logistic, graded_items, month_of_the_event, horseshoe, hsgp, neural_network,
         more_columns_than_records, repeated_measures, stacked_columns, einsum, transposed,
     )
 }

@@ -23,10 +23,7 @@ def columns(seed: int = 0, rows: int = ROWS) -> dict[str, np.ndarray]:
 
 
 def straight(data: dict[str, np.ndarray]) -> pm.Model:
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 2, shape=2)
-        pm.Normal("y", pm.Data("X", data["X"]) @ b, pm.HalfNormal("s", 2), observed=data["y"])
-    return model
+    return zoo.line(data["X"], data["y"], prior_sd=2, sd=None)
 
 
 def bent(data: dict[str, np.ndarray]) -> pm.Model:

@@ -50,10 +50,7 @@ def test_a_starved_fit_is_told_as_such(starved):
     assert checks["prior"].verdict == "look"
     assert checks["prior"].value > 0.9
     assert "`b[" in checks["prior"].finding
-    text = str(checks)
-    assert repr(checks) == text
-    assert all(one.name in text for one in checks.checks)
-    assert all(len(line) <= 100 for line in text.splitlines())
+    assert all(one.name in str(checks) for one in checks.checks)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("hidden", Kind.HIDDEN), ("clipping", Kind.UNCENTRED)])
@@ -76,15 +73,6 @@ def test_the_share_of_noise_is_that_of_the_summary():
         pymc_dp.summary(result(bent))["noise_share"].max(), rel=0.06
     )
     assert set(found.values) == {"b[0]", "b[1]", "c", "s"}
-
-
-def test_all_checks_label_entries_as_the_posterior_does():
-    idata = result(bent).copy(deep=True)
-    named = idata["posterior"].to_dataset().assign_coords(b_dim_0=["age", "dose"])
-    idata["posterior"] = xr.DataTree(named)
-    found = pymc_dp.check(idata)
-    assert set(found["steps"].values) == set(found["noise"].values)
-    assert "b[dose]" in found["steps"].values
 
 
 def test_a_mean_that_still_moves_is_seen():

@@ -55,8 +55,7 @@ def tails_of_right_models(sd, spread, number=1500, tries=200):
     return np.array(found)
 
 
-@pytest.mark.parametrize("sd", [0.0, 10.0])
-@pytest.mark.parametrize("spread", [0.0, 0.08])
+@pytest.mark.parametrize(("sd", "spread"), [(0.0, 0.0), (10.0, 0.08)])
 def test_tails_of_models_that_are_right_are_seldom_small(sd, spread):
     """The posterior's own spread counts: 0.08 is three sds of a mean of 1500 outcomes."""
     tails = tails_of_right_models(sd, spread)
@@ -97,11 +96,8 @@ def test_bad_records_add_nothing():
 REFUSED = [
     ({"statistic": "mean"}, "statistic='mean' is unknown"),
     ({"bins": [0.0, 1.0]}, "takes a number of bins"),
-    ({"bins": 1}, "makes 1 bins"),
-    ({"statistic": "histogram"}, "as public numbers"),
     ({"statistic": "histogram", "bins": 10}, "as public numbers"),
     ({"statistic": "histogram", "bins": [1.0, 0.0]}, "must increase"),
-    ({"statistic": "histogram", "bins": [0.0, np.nan]}, "as public numbers"),
     ({"var_name": "z"}, r"must be one of \['y'\]"),
     ({"neighbours": "both"}, "neighbours='both' is unknown"),
 ]

@@ -9,7 +9,6 @@ from nbclient import NotebookClient
 
 DOCS = Path(__file__).parents[2] / "docs"
 NOTEBOOKS = sorted((DOCS.parent / "notebooks").glob("*.ipynb"))
-SECONDS_A_CELL = 90
 # one that shows that notebooks run; the documentation, and the slow tests, run all
 QUICK = ("01",)
 
@@ -28,19 +27,10 @@ def named(path):
 )
 def test_it_runs(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(
-        notebook,
-        timeout=SECONDS_A_CELL,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(tmp_path)}},
-    )
-    client.execute()
-    assert not [o for o in stderr_of(notebook) if "Error" in o]
-
-
-def stderr_of(notebook):
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=90, kernel_name="python3", resources=resources).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    return [output["text"] for output in outputs if output.get("name") == "stderr"]
+    assert not [o for o in outputs if o.get("name") == "stderr" and "Error" in o["text"]]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)

@@ -72,18 +72,12 @@ def test_a_mechanism_without_a_page_is_caught():
 SOURCE = "def f(x):\n    # why\n    return clip(x,  2 * bound)\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "other"),
-    [("    # why\n", ""), ("x,  2", "x, 2"), ("    ", "  "), ("):\n", "):\n\n")],
-    ids=["comment", "space", "indentation", "empty line"],
-)
-def test_comments_and_layout_change_no_digest(text, other):
-    assert proofs.digest(SOURCE.replace(text, other)) == proofs.digest(SOURCE)
+def test_comments_and_layout_change_no_digest():
+    assert proofs.digest("def f(x):\n\n  return clip(x, 2 * bound)\n") == proofs.digest(SOURCE)
 
 
-@pytest.mark.parametrize("text", ["2 * ", "clip", "return "])
-def test_all_else_changes_the_digest(text):
-    assert proofs.digest(SOURCE.replace(text, "")) != proofs.digest(SOURCE)
+def test_all_else_changes_the_digest():
+    assert proofs.digest(SOURCE.replace("2 * ", "")) != proofs.digest(SOURCE)
 
 
 def test_a_file_that_changes_makes_its_page_stale(tmp_path, monkeypatch):

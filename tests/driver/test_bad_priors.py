@@ -37,9 +37,7 @@ def test_a_prior_beyond_double_precision_is_refused_with_a_sentence(what):
         pymc_dp.plan(model=model_of(prior), epsilon=1, delta=1e-5)
 
 
-@pytest.mark.parametrize(
-    "start", [10**400, 1e300, np.inf, None, [1, 2], 1 + 2j, True, "here", np.ma.masked]
-)
+@pytest.mark.parametrize("start", [10**400, np.inf, None, [1, 2], 1 + 2j, "here", np.ma.masked])
 def test_a_start_that_is_no_number_is_refused_with_a_sentence(start):
     model = model_of(lambda: pm.Normal("a"))
     with pytest.raises(ValueError, match="initial value|Invalid string strategy"):
@@ -49,7 +47,6 @@ def test_a_start_that_is_no_number_is_refused_with_a_sentence(start):
 @pytest.mark.parametrize(
     "prior",
     [
-        lambda: pm.TruncatedNormal("a", 0, 1, lower=0, upper=np.inf),
         lambda: pm.Normal("a", 0, 1e20),
         lambda: pm.Normal("a", [0.0, 1e-20, 5], 1).sum(),
         lambda: pm.Normal("a", 0, 1, initval=30.0),
@@ -96,17 +93,3 @@ def test_a_density_without_gradient_at_its_own_atoms_is_refused(ask, no_release)
 
 def test_the_component_that_the_refusal_writes_is_fitted():
     assert pymc_dp.explain(shares(beta_inside)).centred
-
-
-AT_ATOMS = {
-    "a hurdle": lambda m: pm.HurdleGamma("y", 0.5, mu=pm.math.exp(m), sigma=1, observed=abs(Y)),
-    "limits": lambda m: pm.Censored("y", pm.Normal.dist(m, 1), -1, 1, observed=np.clip(Y, -1, 1)),
-    "ends": lambda m: pm.Truncated("y", pm.Normal.dist(m, 1), lower=0, observed=abs(Y)),
-}
-
-
-@pytest.mark.parametrize("what", AT_ATOMS)
-def test_densities_with_a_gradient_at_their_atoms_and_ends_are_not(what):
-    with pm.Model() as model:
-        AT_ATOMS[what](pm.Normal("b") * X)
-    assert pymc_dp.explain(model).dp_advi

@@ -14,16 +14,8 @@ N = 40
 rng = np.random.default_rng(0)
 X, Y, OTHER = rng.normal(size=(N, 2)), rng.normal(size=N), rng.normal(size=(N, 2))
 RELEASES = 6
-GOOD = {
-    "n": 6,
-    "noise_multiplier": 4.0,
-    "delta": 1e-5,
-    "sampling": "full",
-    "draws": 3,
-    "random_seed": 1,
-    "progressbar": False,
-    "backend": "python",
-}
+GOOD = {"n": RELEASES, "noise_multiplier": 4.0, "delta": 1e-5, "sampling": "full", "draws": 3}
+GOOD |= {"random_seed": 1, "progressbar": False, "backend": "python", "public": ["scale"]}
 # rounds, which other methods make of this model too, and steps whose states are draws
 METHODS = ["dp_advi", "dp_sgld"]
 
@@ -36,15 +28,9 @@ def regression():
     return model
 
 
-def fit(model, method="dp_advi", callbacks=(), **settings):
+def fit(model, method="dp_advi", callbacks=()):
     with deterministic_noise(3):
-        return pymc_dp.fit(
-            model=model,
-            method=method,
-            callbacks=callbacks,
-            public=["scale"],
-            **{**GOOD, **settings},
-        )
+        return pymc_dp.fit(model=model, method=method, callbacks=callbacks, **GOOD)
 
 
 @cache

@@ -15,7 +15,6 @@ from pymc_dp.driver import run
 from pymc_dp.driver.run import Checkpoint
 from pymc_dp.errors import UnreadableError
 from pymc_dp.ledger import file as ledger_file
-from pymc_dp.ledger.ledger import Booking
 from pymc_dp.privacy.query import Noisy
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
@@ -179,16 +178,6 @@ def test_the_ledger_is_paid_once(model, path, ledger, monkeypatch, place):
     assert entry.booked == entry.planned == RELEASES
 
 
-def test_a_ledger_that_another_process_used_is_refused(model, ledger, path, monkeypatch):
-    interrupted(model, path, monkeypatch, 3, ledger=ledger)
-    [entry] = ledger_file.fits_of(ledger.path)
-    ledger_file.book(ledger.path, entry.fit, entry.booked, entry.lines[0].price)
-    with pytest.raises(
-        ValueError, match="booked 3 releases of this fit, and the checkpoint holds 2"
-    ):
-        fit(model, path, ledger=ledger)
-
-
 def test_two_processes_do_not_write_one_release(model, path, monkeypatch):
     genuine = Checkpoint.keep
 
@@ -308,41 +297,12 @@ def test_a_ledger_that_lets_booked_releases_be_made_again_is_caught(
     assert len(values_of_the_last_release(model, tmp_path, monkeypatch, ledger=ledger)) == 3
 
 
-def test_a_fit_that_ended_between_booking_and_writing_does_not_go_on(
-    model, path, ledger, monkeypatch
-):
-    genuine = Booking.__call__
-
-    def crashing(booking, release):
-        genuine(booking, release)
-        if booking.position == 4:
-            raise CrashError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Booking, "__call__", crashing)
-        with pytest.raises(CrashError):
-            fit(model, path, ledger=ledger)
-    assert len(values(path)) == 3
-    with pytest.raises(ValueError, match="booked 4 releases of this fit, .* holds 3"):
-        fit(model, path, ledger=ledger)
-
-
 def test_a_release_that_cannot_be_booked_is_not_written(model, path, ledger, monkeypatch):
     genuine = ledger_file.book
     monkeypatch.setattr(ledger_file, "book", lambda *args: args[2] < 2 and genuine(*args))
     with pytest.raises(ReleaseError, match="nothing is handed out"):
         fit(model, path, ledger=ledger)
     assert len(values(path)) == 2
-
-
-def test_a_ledger_with_other_terms_at_the_same_path_is_refused(
-    model, path, ledger, tmp_path, monkeypatch
-):
-    interrupted(model, path, monkeypatch, 3, ledger=ledger)
-    ledger.path.unlink()
-    other = pymc_dp.Ledger(tmp_path / "ledger", epsilon=9, delta=1e-5, dataset="survey")
-    with pytest.raises(ValueError, match="of another ledger"):
-        fit(model, path, ledger=other)
 
 
 # --- releases that fail --------------------------------------------------------------------------

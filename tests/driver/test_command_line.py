@@ -41,11 +41,9 @@ number = 3
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     (tmp_path / "a_study.py").write_text(STUDY)
-    (tmp_path / "a_wrong_one.py").write_text("import no_such_package")
     monkeypatch.syspath_prepend(tmp_path)
     yield
-    for name in ("a_study", "a_wrong_one"):
-        sys.modules.pop(name, None)
+    sys.modules.pop("a_study", None)
 
 
 def test_versions_are_those_of_the_packages(capsys):
@@ -60,8 +58,6 @@ def test_all_methods_are_listed_with_what_they_fit(capsys):
     head, *rows = capsys.readouterr().out.split("\n\n")[0].splitlines()
     assert head.split() == ["method", "fits"]
     assert {row.split()[0] for row in rows} == set(METHODS)
-    assert len({row.index(row.split()[1]) for row in rows}) == 1
-    assert all(len(row) <= 80 for row in rows)
 
 
 @pytest.mark.parametrize("name", ["model", "build"])
@@ -76,9 +72,7 @@ def test_a_model_or_its_function_is_explained(study, name, capsys):
     ("address", "sentence"),
     [
         ("a_study", "'a_study' names no model: write MODULE:NAME"),
-        (":model", "names no model"),
         ("no_such_study:model", "`no_such_study` does not import (ModuleNotFoundError"),
-        ("a_wrong_one:model", "`a_wrong_one` does not import (ModuleNotFoundError: No module"),
         ("a_study:other", "The module `a_study` has no `other`: name a model of it."),
         ("a_study:number", "gives no model but an object of type int: name a pm.Model"),
         ("a_study:needs", "does not make a model when it is called without arguments"),

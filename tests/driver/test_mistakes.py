@@ -19,9 +19,7 @@ def model():
 
 SLIPS = [
     ({"epsilon": "1"}, "epsilon='1' must be a number, without quotes"),
-    ({"delta": "1e-5"}, "delta='1e-5' must be a number"),
     ({"epsilon": None, "noise_multiplier": "2"}, "noise_multiplier='2' must be a number"),
-    ({"clip_norm": "1"}, "clip_norm='1' must be a number"),
     ({"sample_rate": "all"}, "sample_rate='all' must be a number"),
     ({"obj_optimizer": "adam"}, "obj_optimizer='adam' must be an optimizer of PyMC, such as"),
     ({"public": "treatment"}, "Give a list of names, such as public="),

@@ -62,6 +62,5 @@ def test_a_large_epsilon_bounds_nothing_and_overflows_nowhere():
     assert set(bounds.true_positives.values()) == {1.0}
 
 
-@pytest.mark.parametrize("epsilon", [np.nan, np.inf])
-def test_a_result_that_claims_nothing_has_no_bound(epsilon):
-    assert attack_bounds(profile(1.0).assign_attrs(epsilon=epsilon)) is None
+def test_a_result_that_claims_nothing_has_no_bound():
+    assert attack_bounds(profile(1.0).assign_attrs(epsilon=np.nan)) is None

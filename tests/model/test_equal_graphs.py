@@ -102,13 +102,6 @@ def test_a_thread_keeps_graphs_of_its_own():
         assert pool.submit(affine).result().maker is not affine().maker
 
 
-def test_the_number_of_kept_graphs_is_bounded(monkeypatch):
-    monkeypatch.setattr(kept, "MOST_KEPT", 2)
-    for slope in range(4):
-        affine(float(slope))
-    assert len(kept._kept.made) == 2
-
-
 def test_a_model_that_is_fitted_again_is_not_rewritten():
     """And its result is the same to the last bit."""
 

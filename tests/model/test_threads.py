@@ -1,7 +1,5 @@
 """Threads may share a model: nothing of the author's own changes, even while it is copied."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pymc as pm
 import pytest
@@ -44,11 +42,3 @@ def test_a_model_is_as_it_was_while_it_is_copied(copy, monkeypatch):
     assert seen == [before]
     assert own(built) == before
     assert copied.named_vars_to_dims["X"] == (None, "t")
-
-
-def test_copies_that_threads_make_at_once_have_the_authors_initial_values():
-    built = model()
-    with ThreadPoolExecutor(4) as pool:
-        starts = [each.initvals for each in pool.map(hardening.harden, [built] * 12)]
-    assert all(np.array_equal(each["b"], START) for each in starts)
-    assert built.rvs_to_initial_values[built["b"]] is START

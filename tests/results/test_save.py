@@ -121,10 +121,9 @@ def test_a_report_with_the_model_shows_numbers_that_a_result_does_not_hold():
         p = pm.Beta("p", 0.25, SECRET)
         pm.Bernoulli("y", p, observed=np.repeat([0, 1], [20, 30]))
     terms = {"n": 5, "noise_multiplier": 5.0, "delta": 1e-5, "draws": 4, "progressbar": False}
-    for method in ("dp_advi", "vips"):
-        idata = pymc_dp.fit(model=model, method=method, **terms)
-        text = pymc_dp.privacy_report(idata, model=model)
-        assert f"prior of p: 2 numbers (0.25, {SECRET:g})" in re.sub(", and .*? density", "", text)
-        assert "50" not in text.partition("Trusted")[2].partition("Not covered")[0]  # the records
-        assert "123456" not in pymc_dp.privacy_report(idata)
-        assert "123456" not in str(idata["privacy"].attrs)
+    idata = pymc_dp.fit(model=model, method="dp_advi", **terms)
+    text = pymc_dp.privacy_report(idata, model=model)
+    assert f"prior of p: 2 numbers (0.25, {SECRET:g})" in re.sub(", and .*? density", "", text)
+    assert "50" not in text.partition("Trusted")[2].partition("Not covered")[0]  # the records
+    assert "123456" not in pymc_dp.privacy_report(idata)
+    assert "123456" not in str(idata["privacy"].attrs)

@@ -27,11 +27,10 @@ def test_rules_give_the_textbooks_numbers(kind, variance, freedom):
     assert (found["lower"], found["upper"]) == pytest.approx((11 - half, 11 + half))
 
 
-@pytest.mark.parametrize("ratio", [1.0, 4.0])
-def test_a_negative_variance_is_that_of_the_fitted_records(ratio):
+def test_a_negative_variance_is_that_of_the_fitted_records():
     with pytest.warns(PosteriorWarning, match="Draw data sets with more records"):
-        found = pymc_dp.pool(Q, np.full(5, 8.0), ratio=ratio).loc[0]
-    assert found["sd"] == pytest.approx((8 * ratio) ** 0.5)
+        found = pymc_dp.pool(Q, np.full(5, 8.0), ratio=4.0).loc[0]
+    assert found["sd"] == pytest.approx(32**0.5)
     assert found["freedom"] == 4
 
 
@@ -61,8 +60,7 @@ def coverage(kind: str, ratio: float, noise: float) -> float:
     return float(((found["lower"] < 0) & (found["upper"] > 0)).mean())
 
 
-@pytest.mark.parametrize("ratio", [0.5, 1.0, 5.0])
-@pytest.mark.parametrize("noise", [0.05, 0.2])
+@pytest.mark.parametrize(("ratio", "noise"), [(0.5, 0.2), (1.0, 0.05), (5.0, 0.2)])
 @pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")
 def test_intervals_hold_the_truth_at_any_number_of_synthetic_records(ratio, noise):
     assert 0.875 < coverage("synthetic", ratio, noise) < 0.97

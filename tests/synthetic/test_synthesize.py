@@ -158,11 +158,6 @@ def circle():
     pm.Normal("y", b * x, 1, observed=y)
 
 
-def own_values():
-    x = pm.Data("x data", rng.normal(size=ROWS))
-    pm.Normal("x", pm.Normal("b"), pm.math.exp(x), observed=x)
-
-
 def potential():
     x = pm.Data("x data", rng.normal(size=ROWS))
     b = pm.Normal("b")
@@ -180,7 +175,6 @@ def expression():
     [
         (not_modelled, "the data `x` is read by the model, which does not say how"),
         (circle, "`x`, `y` read each other, or their own values, in a circle"),
-        (own_values, "`x` read each other, or their own values"),
         (potential, "potential `weight` reads records"),
         (expression, "observes an expression|does not say how"),
     ],

@@ -25,8 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:For backward compatibility")
 N = 300
 rng = np.random.default_rng(11)
 X = rng.uniform(0, 1, N)
-PARTIES, PROGRAMS = ["r", "d", "i"], ["Vocational", "General", "Academic"]
-FOODS = ["other", "fish", "invertebrates"]
+PARTIES, FOODS = ["r", "d", "i"], ["other", "fish", "invertebrates"]
 SUBJECTS, ANSWERS = np.arange(N) // 10, [*range(1, 8)]
 YEARS = np.array([900.0, 1300, 1700])
 
@@ -38,9 +37,6 @@ FRAME = pd.DataFrame(
         "Reaction": 250 + 30 * rng.normal(size=N),
         "Days": np.arange(N) % 10,
         "Subject": SUBJECTS,
-        "daysabs": rng.negative_binomial(2, 0.3, N),
-        "prog": rng.choice(PROGRAMS, N),
-        "math": rng.integers(1, 100, N),
         "response": pd.Categorical(rng.choice(ANSWERS, N), ordered=True),
         "action": rng.integers(0, 2, N),
         "intention": rng.integers(0, 2, N),
@@ -90,14 +86,6 @@ EXAMPLES = {
         COMMON | {"group_specific": GROUPS, "sigma": POSITIVE},
         OF_LEVELS.format("Subject"),
         fit={"unit": "Subject"},
-    ),
-    "negative binomial": Example(
-        "daysabs ~ 0 + prog + scale(math) + prog:scale(math)",
-        "negativebinomial",
-        {"common": NORMAL, "alpha": POSITIVE},
-        OF_LEVELS.format("prog"),
-        "daysabs ~ 0 + prog + math + prog:math",
-        {"math": (FRAME["math"] - 50) / 20, **listed(PROGRAMS, "prog")},
     ),
     "ordinal": Example(
         "response ~ 0 + action + intention + action:intention",

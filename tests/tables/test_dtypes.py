@@ -25,7 +25,6 @@ from pymc_dp.driver.fit import model_in_use, separation
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.tables import given
 from pymc_dp.tables.formula import check_formula, formula_of
-from tests import zoo
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.PrivacyWarning")
 
@@ -47,7 +46,6 @@ KINDS = {
     "big-endian float": (F, F.astype(">f8")),
     "float16": (F, F.astype("float16")),
     "float32": (F, F.astype("float32")),
-    "longdouble": (F, F.astype("longdouble")),
     "list": (F, F.tolist()),
     "beyond 2^31": (K + 2**40, K + 2**40),
     "beyond 2^63": (None, K.astype("uint64") + np.uint64(2**63)),
@@ -64,7 +62,6 @@ KINDS = {
     "text": (None, pd.Series(K.astype(str))),
     "categories of numbers": (K, pd.Series(LISTED)),
     "dates": (None, DAYS),
-    "times": (None, pd.Series(pd.to_timedelta(K, unit="D"))),
     "periods": (None, DAYS.dt.to_period("D")),
     "masked": (GAPS, np.ma.masked_array(F, K == 3)),
     "missing": (GAPS, pd.Series(GAPS)),
@@ -123,24 +120,9 @@ def at_the_wall(door, values):
     return sorted(np.asarray(x, "float64").tobytes() for x in values)
 
 
-REFERENCES = {}
-
-
-def reference(door, values):
-    key = door, np.asarray(values, "float64").tobytes()
-    if key not in REFERENCES:
-        REFERENCES[key] = at_the_wall(door, np.asarray(values, "float64"))
-    return REFERENCES[key]
-
-
-# one of each class of containers and of numbers, where what is read is known from other doors
-OF_EACH_CLASS = ["uint64", "big-endian float", "float16", "list", "beyond 2^31", "complex"]
-OF_EACH_CLASS += ["nullable int, missing", "Arrow decimal", "Arrow array, missing"]
-OF_EACH_CLASS += ["polars, missing", "decimals", "array of objects", "text", "dates", "periods"]
-OF_EACH_CLASS += ["categories of numbers", "masked", "sparse of pandas", "sparse COO", "matrix"]
-OF_EACH_CLASS += ["labels in another order"]
 CASES = [(door, kind) for door in ("data=", "observed=") for kind in KINDS]
-CASES += [(door, kind) for door in ("pm.Data", "bambi") for kind in OF_EACH_CLASS]
+# what these read is known from the others
+CASES += [(door, kind) for door in ("pm.Data", "bambi") for kind in list(KINDS)[::2]]
 
 
 @pytest.mark.parametrize(("door", "kind"), CASES)
@@ -149,17 +131,12 @@ def test_a_kind_is_read_as_float64_is_or_refused(door, kind):
     assert read is not None or door != "data=" or kind not in ("bool", "float32", "decimals")
     if read is not None:
         assert numbers is not None
-        assert read == reference(door, numbers)
+        assert read == at_the_wall(door, np.asarray(numbers, "float64"))
 
 
 @pytest.mark.parametrize("door", ["pm.Data", "observed=", "data="])
 def test_rows_of_the_same_labels_in_another_order_are_not_paired_by_position(door):
     assert at_the_wall(door, KINDS["labels in another order"][1]) is None
-
-
-@pytest.mark.parametrize("kind", ["masked", "missing", "Arrow float, missing"])
-def test_missing_outcomes_of_a_mask_are_read(kind):
-    assert at_the_wall("observed=", KINDS[kind][1]) is not None
 
 
 @pytest.mark.parametrize("fault", ["beyond 2^31", "dates", "labels in another order"])
@@ -203,16 +180,6 @@ def test_an_index_picks_the_group_that_it_says_or_is_refused(door, kind):
 
 
 # --- tables --------------------------------------------------------------------------------------
-
-
-def test_a_frame_of_which_every_column_is_a_number_is_read():
-    model = zoo.line(np.eye(4)[:, :3], np.zeros(4))
-    frame = pd.DataFrame({"a": pd.Series(K, dtype="Int64"), "b": DECIMALS, "c": K > 2})
-    _, checked = separation(
-        model, Budget(epsilon=1.0, delta=1e-5), data={"X": frame, "y": pd.Series(Y)}
-    )(model)
-    read = open_private(checked()).columns["X"].take(np.arange(N))
-    np.testing.assert_array_equal(read, np.column_stack([K, F, K > 2]))
 
 
 def test_a_table_of_other_rows_hides_no_two_in_different_orders():

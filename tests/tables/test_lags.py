@@ -13,7 +13,6 @@ PERSONS, VISITS = 30, 5
 PERSON = np.repeat(np.arange(PERSONS), VISITS)
 EVERY = rng.normal(3.0, 1.0, size=(PERSONS, VISITS + 1))
 Y, BEFORE = EVERY[:, 1:].ravel(), EVERY[:, :-1].ravel()
-SOLD = rng.poisson(0.5, size=EVERY.shape)
 
 
 def rows(predictor, outcome=Y, person=PERSON, **keywords):
@@ -28,7 +27,6 @@ def rows(predictor, outcome=Y, person=PERSON, **keywords):
 FIFTH = np.arange(len(Y)) % 5 != 2  # a visit of each person is not in the data
 LAGS = {
     "the outcome of the visit before": (BEFORE, Y),
-    "few values": (SOLD[:, :-1].ravel().astype(float), SOLD[:, 1:].ravel()),
     "the outcome of the visit after": (np.append(Y[1:], 0.0), Y),
 }
 

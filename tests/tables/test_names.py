@@ -10,7 +10,7 @@ from pymc_dp.driver.fit import set_up
 # what NumPy reads as types, or tries to; what stands for something elsewhere; what is hard to print
 NAMES = ["answer, 1 to 5", "censored(time, status)", "int", "half", "i4,f8", "(2,3)i4", "floatX"]
 NAMES += ["O", ">f8", "datetime64", "float32", "index", "dtype", "x y", "a\nb", "x[0]", "data", "1"]
-NAMES += ["posterior", "rows", "é", "[T.b]"]
+NAMES += ["posterior", "rows", "é", "[T.b]", "bs(x, df=6)"]
 BUDGET = {"epsilon": 1, "delta": 1e-5, "backend": "python", "num_records": 300}
 ROLES = 6
 

@@ -39,12 +39,6 @@ def censored(limit):
     return model
 
 
-def truncated(limit):
-    with pm.Model() as model:
-        pm.Truncated("y", pm.Normal.dist(pm.Normal("m"), 1), upper=limit, observed=Y)
-    return model
-
-
 def said(model, terms=BUDGET, **inputs):
     """Return the texts of warnings of all that is settled before a fit."""
     with warnings.catch_warnings(record=True) as caught:
@@ -73,12 +67,11 @@ def test_missing_predictors_are_warned_of():
     assert "Observe a predictor by a variable of its own" in text
 
 
-@pytest.mark.parametrize("build", [censored, truncated])
-def test_an_infinite_limit_is_a_limit(build):
-    assert said(build(one(3, np.inf, np.full(N, 9.0)))) == []
+def test_an_infinite_limit_is_a_limit():
+    assert said(censored(one(3, np.inf, np.full(N, 9.0)))) == []
 
 
-@pytest.mark.parametrize(("count", "warned"), [(0, 0), (4, 1), (5, 0), (N, 0)])
+@pytest.mark.parametrize(("count", "warned"), [(0, 0), (4, 1), (5, 0)])
 def test_a_column_that_is_one_for_few_records_is_warned_of(count, warned):
     texts = said(line(dummy(count)))
     assert len(texts) == warned
@@ -149,8 +142,6 @@ def test_round_numbers_and_ends_of_scales_are_not_warned_of():
     assert said(normal(3, 5, y=np.where(likert > 1, likert, 1))) == []
     balanced = np.arange(N) % 2  # a mean and a standard deviation of a half
     assert said(normal(0.5, 0.5, x=balanced)) == []
-    days = np.where(np.arange(N) < 20, 365.0, 100 * (X + 1))  # the study ends for many
-    assert said(normal(0, 365, y=days)) == []
 
 
 def test_a_number_of_records_that_is_theirs_is_warned_of_where_it_is_private():

@@ -38,7 +38,6 @@ def fitted(model, **settings):
         (np.where(np.arange(N) == 5, np.nan, W), "not finite|missing values"),
         (np.where(np.arange(N) == 5, 4.5, W), "above upper=4"),
         (W[:-1], "differ in number"),
-        (np.stack([W, W], axis=1), "has 2 axes and needs one"),
     ],
 )
 def test_weights_that_are_none_are_refused_before_anything_is_spent(values, sentence):
@@ -63,18 +62,9 @@ def test_what_cannot_be_done_with_weights_is_refused_by_a_sentence(settings, err
         pymc_dp.plan(model_of(), **settings, **BUDGET)
 
 
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [
-        ({"upper": 0}, ValueError),
-        ({"upper": np.inf}, ValueError),
-        ({"upper": "4"}, TypeError),
-        ({"upper": 4, "power": 0}, ValueError),
-        ({"upper": 4, "power": 1.5}, ValueError),
-    ],
-)
-def test_a_bound_or_a_power_that_is_none_is_refused(given, error):
-    with pytest.raises(error, match=r"upper=|power="):
+@pytest.mark.parametrize("given", [{"upper": 0}, {"upper": np.inf}, {"upper": 4, "power": 1.5}])
+def test_a_bound_or_a_power_that_is_none_is_refused(given):
+    with pytest.raises(ValueError, match=r"upper=|power="):
         SurveyWeights("w", **given)
 
 

@@ -19,7 +19,7 @@ from scipy.stats import chisquare
 
 import pymc_dp
 from pymc_dp import Ledger, ReleaseError
-from pymc_dp.accounting.accountants import ORDERS, divergences, epsilon_of_renyi
+from pymc_dp.accounting.accountants import ORDERS, divergences
 from pymc_dp.accounting.plan import Release, ReleaseSpec, relative_noise
 from pymc_dp.accounting.selection import ETA, Selection, draw_runs, halting
 from pymc_dp.calibration.budget import calibrate_selection
@@ -53,8 +53,8 @@ OTHER = plan_of(score(60.0, 1.0, 150))  # costs more at low orders, less at high
 # --- the price ---
 
 
-@pytest.mark.parametrize("runs", [1.5, 5.0, 20.0, 200.0])
-@pytest.mark.parametrize("plan", [ONE, OTHER, plan_of(score(1.0, 0.01, 500))])
+@pytest.mark.parametrize("runs", [1.5, 20.0, 200.0])
+@pytest.mark.parametrize("plan", [ONE, OTHER])
 def test_the_price_of_one_setting_is_dp_accountings(plan, runs):
     from dp_accounting import dp_event, rdp
 
@@ -75,36 +75,18 @@ def test_the_price_is_that_of_the_worst_setting_at_every_order():
         assert both.epsilon() >= Selection((plan,), 20.0).epsilon()
 
 
-@pytest.mark.parametrize("runs", [5.0, 20.0])
-def test_calibration_never_exceeds_the_target_and_comes_close(runs):
+def test_calibration_never_exceeds_the_target_and_comes_close():
     batches = [ReleaseSpec("score", Poisson(0.1), 1.0, 200)]
     settings = [
         [*batches, ReleaseSpec("last", Full(), 1.0, count=1, share=0.2)],
         [ReleaseSpec("score", Full(), 1.0, 150)],
         [ReleaseSpec("score", Poisson(0.02), 1.0, 100)],
     ]
-    found = calibrate_selection([(plan_of(), specs) for specs in settings], runs, 1.0)
+    found = calibrate_selection([(plan_of(), specs) for specs in settings], 20.0, 1.0)
     assert 0.97 < found.epsilon() <= 1.0
     for plan, specs in zip(found.plans, settings, strict=True):
         noise = [release.noise_multiplier for release in plan.releases]
         assert np.array(noise) / noise[0] == pytest.approx(relative_noise(specs))
-
-
-def test_twenty_settings_at_epsilon_one_cost_what_the_accountant_says():
-    from dp_accounting import dp_event, rdp
-
-    last = ReleaseSpec("last", Full(), 1.0, count=1, share=0.1)
-    settings = tuple(
-        (plan_of(), (ReleaseSpec("score", Poisson(rate), clip_norm, 200), last))
-        for rate in (0.02, 0.05, 0.1, 0.2)
-        for clip_norm in (0.3, 1.0, 3.0, 10.0, 30.0)
-    )
-    found = calibrate_selection(settings, 20.0, 1.0)
-    assert found.epsilon() <= 1.0
-    for plan in found.plans[::5]:
-        event = dp_event.RepeatAndSelectDpEvent(plan.event, mean=20.0, shape=ETA)
-        accountant = rdp.RdpAccountant(ORDERS).compose(event)
-        assert 0.9 < accountant.get_epsilon(DELTA) <= 1.0
 
 
 # --- the law of the number of runs ---
@@ -228,6 +210,12 @@ def tuned(model):
     return tune(model, public=["X"])
 
 
+def rebuilt(written):
+    """Make a search of what a result states of it."""
+    releases = [[Release.from_dict(r) for r in plan["releases"]] for plan in written["plans"]]
+    return Selection(tuple(plan_of(*each) for each in releases), written["selection"]["mean"])
+
+
 def test_the_result_states_the_whole_price(tuned):
     privacy = tuned["privacy"]
     assert 1.9 < privacy.attrs["epsilon"] <= 2.0
@@ -236,12 +224,10 @@ def test_the_result_states_the_whole_price(tuned):
     assert (privacy["epsilon_spent"] == privacy.attrs["epsilon"]).all()
     assert json.loads(privacy.attrs["selected"]) in SETTINGS
     written = json.loads(privacy.attrs["dp_event"])
-    plans = [written["plans"][i]["releases"] for i in range(3)]
-    rebuilt = tuple(plan_of(*(Release.from_dict(r) for r in plan)) for plan in plans)
-    price = Selection(rebuilt, written["selection"]["mean"]).renyi()
-    assert epsilon_of_renyi(ORDERS, price, DELTA) == pytest.approx(privacy.attrs["epsilon"])
+    search = rebuilt(written)
+    assert search.epsilon() == pytest.approx(privacy.attrs["epsilon"])
     # the price of the winner alone would be too low
-    assert rebuilt[written["chosen"]].epsilon() < 0.8 * privacy.attrs["epsilon"]
+    assert search.plans[written["chosen"]].epsilon() < 0.8 * privacy.attrs["epsilon"]
     report = pymc_dp.privacy_report(tuned)
     assert "the best of a secret number of runs" in report
     assert "out of 3 settings, by a private score. The guarantee covers the choice" in report
@@ -314,18 +300,14 @@ def test_a_search_is_set_aside_before_any_release_and_booked_once_before_it_retu
 
 
 def test_a_ledger_takes_the_price_of_the_search(model, ledger, tmp_path):
-    tune(model, ledger=ledger)
+    attrs = tune(model, ledger=ledger)["privacy"].attrs
     [entry] = fits_of(ledger.path)
     assert entry.method == "tune of 3 settings"
+    price = rebuilt(json.loads(attrs["dp_event"])).renyi((ledger.terms.order,))[0]
+    assert entry.of_plan.rounded().amount == pytest.approx(price)
     sums = Ledger(tmp_path / "y", epsilon=10.0, delta=1e-4, dataset="toy", filter="sum")
     attrs = tune(model, ledger=sums)["privacy"].attrs
     assert fits_of(sums.path)[0].of_plan.rounded() == (attrs["epsilon"], DELTA)
-    written = json.loads(attrs["dp_event"])
-    rebuilt = tuple(
-        plan_of(*(Release.from_dict(r) for r in p["releases"])) for p in written["plans"]
-    )
-    price = Selection(rebuilt, written["selection"]["mean"]).renyi((ledger.terms.order,))[0]
-    assert entry.of_plan.rounded().amount == pytest.approx(price)
 
 
 def test_a_ledger_of_gaussians_refuses_a_search(model, tmp_path):
@@ -357,27 +339,18 @@ def test_an_interrupted_search_returns_nothing_and_is_paid_for(model, ledger, mo
     ("settings", "terms", "sentence"),
     [
         ([{"n": 8}], {}, "at least two dicts"),
-        ({"n": 8}, {}, "at least two dicts"),
         ([{"epsilon": 1.0}, {}], {}, r"settings\[0\] has epsilon="),
         (SETTINGS, {"accountant": "pld"}, "tune has accountant="),
         (SETTINGS, {"runs": 1.0}, "runs=1.0 must be above 1"),
-        (SETTINGS, {"epsilon": math.inf}, "must be above 0 and finite"),
         (SETTINGS, {"score_range": (0.0, -1.0)}, "two finite numbers, the smaller one first"),
         (SETTINGS, {"neighbours": "replace_one"}, "No proof covers sampling='poisson'"),
         ([{"clip_norm": -1.0}, {}], {}, "clip_norm=-1.0"),
+        ([{"data": {"y": [0, 1]}}, {"n": 9}], {}, r"settings\[0\] has data=, .* to tune"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_spent(model, ledger, settings, terms, sentence):
     with pytest.raises(ValueError, match=sentence):
         tune(model, settings, **{"ledger": ledger, **terms})
-    assert fits_of(ledger.path) == []
-
-
-@pytest.mark.parametrize("name", ["data", "public", "public_start", "ledger", "random_seed"])
-def test_what_is_no_setting_stays_out_of_the_result(model, ledger, name):
-    settings = [{"n": 8, name: {"y": [0, 1]}}, {"n": 9}]
-    with pytest.raises(ValueError, match=rf"settings\[0\] has {name}=, .* give {name}= to tune"):
-        tune(model, settings, ledger=ledger)
     assert fits_of(ledger.path) == []
 
 
@@ -398,21 +371,16 @@ def forked_search(model, monkeypatch, ledger=None):
     """Fork at the first of 41 runs; return both processes' later settings, and how each ended."""
     ours, run, fork = [], tuning._run, multiprocessing.get_context("fork")
     pipe, far_end = fork.Pipe()
-    child = None
+    child = found = None
 
     def forking(fits, compiled, i, seed):
-        nonlocal child
+        nonlocal child, found
         ours.append(i)
         if len(ours) == 1:
             child = os.fork()
-        return found if len(ours) > 1 else keep(run(fits, compiled, i, seed))
+            found = run(fits, compiled, i, seed)
+        return found
 
-    def keep(first):
-        nonlocal found
-        found = first
-        return first
-
-    found = None
     monkeypatch.setattr(tuning, "draw_runs", lambda runs, rng: 41)
     monkeypatch.setattr(tuning, "_run", forking)
     try:

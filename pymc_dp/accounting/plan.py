@@ -354,6 +354,8 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "releases", tuple(self.releases))
         self.accountant.check(self)
+        if self.num_records is not None:
+            check_count("num_records", self.num_records, most=10**15)
         if self.unit is None:
             return
         if unit_label(self.unit) == "record":

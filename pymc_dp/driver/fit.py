@@ -206,17 +206,13 @@ def fit(
     draws = number_of_draws(draws, setup)
     called = _check_callbacks(callbacks)
     ledger = open_ledger(ledger)
-    try:
-        rng = np.random.default_rng(random_seed)
-    except (TypeError, ValueError):
-        raise TypeError(f"random_seed={random_seed!r:.40} must be a whole number.") from None
+    random_seed = check_seed(random_seed)
     compiled = compile_method(setup, backend)
     rehearse_result(setup, draws)
     if lacks := withheld_in_words(setup.records.outputs.declarable):
         warnings.warn(lacks, stacklevel=2)
     file = None if checkpoint is None else Checkpoint(checkpoint, setup, random_seed, ledger)
-    if file is not None:
-        rng = file.public_generator(random_seed)
+    rng = np.random.default_rng(random_seed) if file is None else file.public_generator(random_seed)
     left = range(0 if file is None else len(file.kept()), setup.plan.total)
     with progress(left, setup.data.partitions, progressbar) as (steps, done):
         states, outcome = run_releases(setup, compiled, rng, steps, called, ledger, done, file)
@@ -410,6 +406,15 @@ def number_of_draws(draws: int | None, setup: Setup) -> int:
             f"{most}: give a larger n=, the number of releases."
         )
     return draws
+
+
+def check_seed(seed: int | None) -> int | None:
+    """Return a seed that is the same in every fit: fits would share the state of a generator."""
+    if seed is None:
+        return None
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise TypeError(f"random_seed={seed!r:.40} must be a whole number of at least 0, or None.")
+    return int(seed)
 
 
 def _check_callbacks(callbacks: Sequence[Callback] | None) -> tuple[Callback, ...]:

@@ -187,7 +187,7 @@ class Checkpoint:
             "model": fingerprint(setup.records),
             "plan": setup.plan.to_json(),
             "method": json.dumps([setup.name, setup.method.settings], default=str),
-            "random seed": str(seed),
+            "random seed": json.dumps(seed),
             "ledger": json.dumps(None if ledger is None else [str(ledger.path), *ledger.terms]),
             "noise": "secret" if TEST_SEED.get() is None else "test mode",
         }

@@ -97,6 +97,7 @@ def _names(variables: Iterable[AnyVariable]) -> set[str]:
     return {str(v.name) for v in variables if isinstance(v, SharedVariable)}
 
 
+@np.errstate(all="ignore")  # what is not finite is said in words
 def check_values(
     split: Split,
     graph: RecordGraph,
@@ -124,7 +125,8 @@ def check_values(
     texts += normalised_weights(table)
     if numbers is not None:
         rows = next(iter(data.columns.values())).rows
-        counts = {rows, data.number} - ({data.number} if number_is_public else set())
+        counts = {rows} if not number_is_public or data.units is not None else set()
+        counts |= set() if number_is_public else {data.number}
         private = {n: x for n, x in table.items() if n not in split.hardened.public}
         texts += statistics_of_records(numbers, private, counts)
     for text in texts:
@@ -589,7 +591,6 @@ def _impossible(
                 yield name
 
 
-@np.errstate(all="ignore")
 def own_means(table: Mapping[str, Array]) -> Iterator[str]:
     """Name arrays with a column that adds up to 0, as one does that was centred by its own mean."""
     for array in table.values():
@@ -683,7 +684,6 @@ def statistics_of_records(
     ]
 
 
-@np.errstate(all="ignore")
 def _statistics(column: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     if not column.size:
         return

@@ -24,7 +24,7 @@ from pymc_dp.accounting.plan import GAUSSIAN, MOST, ReleaseSpec, checked_number
 from pymc_dp.accounting.selection import Selection, draw_runs
 from pymc_dp.calibration.budget import calibrate_selection, split_terms, warn_if_weak
 from pymc_dp.contributions.checks import Range, check_range, predictive_density
-from pymc_dp.driver.fit import number_of_draws, set_up_method
+from pymc_dp.driver.fit import check_seed, number_of_draws, set_up_method
 from pymc_dp.driver.result import make_result, rehearse_result
 from pymc_dp.driver.run import Setup, build_wall, compile_method, run_releases
 from pymc_dp.ledger.ledger import Ledger, open_ledger
@@ -148,7 +148,7 @@ def tune(
     public = tuple(public)
     limits = check_range(score_range)
     _check_settings(settings, options)
-    ledger = open_ledger(ledger)
+    random_seed, ledger = check_seed(random_seed), open_ledger(ledger)
     shared = {"method": method, "n": None, **options, "public": public, "data": data}
     terms = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours, "unit": unit}
     terms["public_start"] = public_start

@@ -83,3 +83,13 @@ def test_a_ledger_with_absurd_terms_leaves_no_file(tmp_path, name):
         refused(partial(pymc_dp.Ledger, path), name, value, **terms)
         assert not path.exists()
     assert pymc_dp.Ledger(path, **terms).terms.dataset == "survey"
+
+
+@pytest.mark.parametrize("seed", [np.random.default_rng(1), np.arange(3), -1, 1.5, True, "1"])
+def test_a_seed_is_a_whole_number(model, tmp_path, seed):
+    terms = {"epsilon": 1, "delta": 1e-5, "random_seed": seed}
+    with pytest.raises(TypeError, match="whole number"):
+        pymc_dp.fit(model=model, checkpoint=tmp_path / "a.fit", **terms)
+    with pytest.raises(TypeError, match="whole number"):
+        pymc_dp.tune(model, [{"clip_norm": 1.0}, {"clip_norm": 2.0}], n=6, **terms)
+    assert not list(tmp_path.iterdir())

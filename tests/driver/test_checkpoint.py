@@ -389,3 +389,8 @@ def test_partitions_that_could_not_be_read_are_read_again(model, path, ledger, m
         with pytest.raises(ReleaseError, match="could not be read"):
             fit(model, path, ledger=ledger)
     assert fit(model, path, ledger=ledger)["privacy"].attrs["releases_made"] == RELEASES
+
+
+def test_a_seed_of_numpy_is_that_of_python(model, path):
+    first = fit(model, path, random_seed=np.int64(1))
+    np.testing.assert_array_equal(fit(model, path)["posterior"]["b"], first["posterior"]["b"])

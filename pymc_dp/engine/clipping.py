@@ -17,9 +17,10 @@ from pymc_dp.contributions.scores import CENTRING
 from pymc_dp.contributions.whitened import BINS, CENTRES
 from pymc_dp.engine.constants import CONSTANTS
 
-# how many times as large as usual the counts of an octave may be: up to 3 every power of two is as
-# likely, and more are less likely, with a finite variance; and how alike neighbouring factors are
-FACTORS = 3.0 * 2.0 ** np.arange(12, -10, -1)
+# how many times as large as usual the counts of an octave may be: from .1 to 3 every power of two is
+# as likely (records of a few groups that the model fits ill are .1, and noise hides them), and more
+# are less likely, with a finite variance; and how alike neighbouring factors are
+FACTORS = 3.0 * 2.0 ** np.arange(12, -6, -1)
 LIKELY = np.minimum(1.0, (FACTORS / 3.0) ** -3)
 ALIKE = 2.0 ** -np.abs(np.arange(len(FACTORS))[:, None] - np.arange(len(FACTORS)))
 
@@ -76,8 +77,8 @@ def left_out(
     """Estimate what norms leave out from mean counts, (BINS,), with noise of this sd.
 
     Residuals have a fourth moment, so scores of the location have one, and those of the dispersion,
-    their squares, a second. What is left out of the location points anywhere; what is left out of
-    the dispersion has one sign, and so has all where clipping is not centred.
+    their squares, a second. What is left out of the location has one direction, which may be any;
+    what is left out of the dispersion has one sign, and so has all where clipping is not centred.
     """
     d, t = part.size, CENTRES
     one_sign = part.is_dispersion or not is_centred
@@ -91,7 +92,7 @@ def left_out(
     size = np.sqrt((((gain * lengths) ** 2 + gain * variance) * weights).sum(axis=0))
     norms = CONSTANTS.clip * d**0.5 * 2.0 ** np.arange(0, BINS, 0.5)
     cut = np.maximum(t - norms[:, None], 0.0) * size
-    bias = cut.sum(axis=1) if one_sign else np.sqrt((cut**2).sum(axis=1) / d)
+    bias = cut.sum(axis=1) / (1.0 if one_sign else d**0.5)
     chance = float(chi2.isf(CONSTANTS.size_of_test, BINS))
     misfit = float((lengths**2 / (variance + 1)).sum()) / chance if is_centred else np.nan
     return LeftOut(norms, bias, misfit)

@@ -17,11 +17,13 @@ from pymc_dp.contributions.scores import CENTRING
 from pymc_dp.contributions.whitened import BINS, CENTRES
 from pymc_dp.engine.constants import CONSTANTS
 
-# how many times as large as usual the counts of an octave may be: from .1 to 3 every power of two is
-# as likely (records of a few groups that the model fits ill are .1, and noise hides them), and more
-# are less likely, with a finite variance; and how alike neighbouring factors are
-FACTORS = 3.0 * 2.0 ** np.arange(12, -6, -1)
+# how many times as large as usual the counts of an octave may be: up to 3 every power of two is as
+# likely, and more are less likely, with a finite variance; and how alike neighbouring factors are
+FACTORS = 3.0 * 2.0 ** np.arange(12, -10, -1)
 LIKELY = np.minimum(1.0, (FACTORS / 3.0) ** -3)
+# for scores with a fourth moment no less than about .1: a few groups that the model fits ill have
+# as much, and noise hides them
+LIKELY_OF_LOCATION = np.where(FACTORS > 0.09, LIKELY, 0.0)
 ALIKE = 2.0 ** -np.abs(np.arange(len(FACTORS))[:, None] - np.arange(len(FACTORS)))
 
 
@@ -87,7 +89,8 @@ def left_out(
     prior = (FACTORS[:, None] * usual) ** 2
     both = prior + variance
     log = -(lengths**2 / both + np.log(both / variance)) / 2
-    weights = _smoothed(LIKELY[:, None] * np.exp(log - log.max(axis=0)))
+    likely = LIKELY if one_sign else LIKELY_OF_LOCATION
+    weights = _smoothed(likely[:, None] * np.exp(log - log.max(axis=0)))
     gain = prior / both
     size = np.sqrt((((gain * lengths) ** 2 + gain * variance) * weights).sum(axis=0))
     norms = CONSTANTS.clip * d**0.5 * 2.0 ** np.arange(0, BINS, 0.5)

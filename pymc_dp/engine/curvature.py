@@ -84,8 +84,18 @@ def whitening(K: np.ndarray, number: float, parts: list[np.ndarray]) -> np.ndarr
     array([[1., 0.],
            [0., 2.]])
     """
-    alone = sum(K * outer(part, part) for part in parts)
-    return np.asarray(np.sqrt(number) * np.linalg.inv(np.linalg.cholesky(alone)))
+    root = np.linalg.cholesky(within_parts(K, parts))
+    return np.asarray(np.sqrt(number) * np.linalg.inv(root))
+
+
+def within_parts(K: np.ndarray, parts: list[np.ndarray]) -> np.ndarray:
+    """Return the matrix without what is between different ``parts``, (b, k), of the latents.
+
+    >>> within_parts(np.ones((1, 2, 2)), [np.array([[True, False]]), np.array([[False, True]])])
+    array([[[1., 0.],
+            [0., 1.]]])
+    """
+    return np.asarray(sum(K * outer(part, part) for part in parts))
 
 
 def shrunk(Y: np.ndarray, noise: float) -> np.ndarray:

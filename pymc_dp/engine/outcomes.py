@@ -69,16 +69,6 @@ class OutcomeScale(NamedTuple):
         shorter = np.exp(self.slope * (before - after)[self.latent])
         return np.where(self.location, shorter, 1.0)
 
-    def block_diagonal(self, H: np.ndarray) -> np.ndarray:
-        """Return a curvature, (b, k, k), in which scale and location share no information.
-
-        >>> OutcomeScale(0, np.array([False, True]), 1.0).block_diagonal(np.ones((1, 2, 2)))
-        array([[[1., 0.],
-                [0., 1.]]])
-        """
-        is_scale = (np.arange(self.location.size) == self.latent).reshape(H.shape[:2])
-        return np.asarray(H * (is_scale[..., :, None] == is_scale[..., None, :]))
-
     def step(self, of_newton: float) -> float:
         """Return the step in the latent whose first order is that of Newton's method.
 

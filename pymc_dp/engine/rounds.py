@@ -60,6 +60,7 @@ from pymc_dp.engine.curvature import (
     whitening,
     with_path,
     with_secant,
+    within_parts,
     without_null_space,
 )
 from pymc_dp.engine.outcomes import OutcomeScale
@@ -252,7 +253,7 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
         null_space = np.linalg.solve(W[0].T, known.null_space)
         after = without_null_space(after, null_space, edge)
     if known.scale is not None:
-        after = known.scale.block_diagonal(after)
+        after = within_parts(after, [part.latents for part in known.parts])
     floored = n * congruent(back, positive(after, min(edge, 0.5)))
     H = n * congruent(back, after)
     each = [np.where(part.latents, part.clip_norm, 0.0) for part in _parts(known, at)]

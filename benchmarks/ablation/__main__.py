@@ -31,7 +31,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("ablation.json"))
     parser.add_argument("--cells", type=int, default=4, help="in which every constant is tried")
     parser.add_argument("--most", type=int, default=99, help="the same if it changes nothing there")
-    parser.add_argument("--constant", nargs="+", help="labels, in place of all")
+    parser.add_argument("--constant", nargs="+", help="names, in place of all")
     parser.add_argument("--at", nargs="+", type=float, help="values, for halves and doubles")
     parser.add_argument("--cell", nargs="+", help="parts of the names of cells, in place of all")
     parser.add_argument("--minutes", type=float, default=60.0, help="after which it stops")
@@ -80,7 +80,7 @@ class Bench:
     def constant(self, constant: Constant, cells: int, most: int) -> None:
         """Try a constant's half and double in some cells, or in more if it is idle."""
         # other constants begin with other cells, of the quick ones
-        first = sum(map(ord, constant.label)) % max(min(len(self.cells), QUICK), 1)
+        first = sum(map(ord, constant.name)) % max(min(len(self.cells), QUICK), 1)
         order = self.cells[first:QUICK] + self.cells[:first] + self.cells[QUICK:]
         is_idle = True
         for tried, cell in enumerate(order[:most]):
@@ -88,7 +88,7 @@ class Bench:
                 break
             for name, value in self.others(constant).items():
                 if value != constant.value:
-                    label = f"{constant.label} {name}"
+                    label = f"{constant.name} {name}"
                     self.try_(cell, label, changed(constant, value))
                     is_idle &= changes(self.found[cell.name], label).is_nothing
         self.save()
@@ -110,7 +110,7 @@ def main() -> None:
     arguments = read_arguments()
     os.environ[VARIABLE] = str(arguments.data_dir)
     bench, every = Bench(arguments), constants()
-    chosen = [c for c in every if not arguments.constant or c.label in arguments.constant]
+    chosen = [c for c in every if not arguments.constant or c.name in arguments.constant]
     if not arguments.table:
         for cell in bench.cells:
             bench.base(cell)
@@ -120,7 +120,7 @@ def main() -> None:
             bench.save()
         for constant in () if arguments.switches else chosen:
             bench.constant(constant, arguments.cells, arguments.most)
-    at = [f"{c.label} at {value:g}" for c in chosen for value in bench.at]
+    at = [f"{c.name} at {value:g}" for c in chosen for value in bench.at]
     print(table(bench.found, chosen, [*PATCHES, *at]))
     print(f"{len(every)} constants")
 

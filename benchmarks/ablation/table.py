@@ -50,7 +50,7 @@ def _rms(x: np.ndarray) -> float:
 
 def table(found: dict[str, Any], every: Sequence[Constant], switches: Sequence[str]) -> str:
     """Write a line for each constant, and for each switch."""
-    lines = [HEADER, *(_line(found, c.label, _short(c.value)) for c in every)]
+    lines = [HEADER, *(_line(found, c.name, f"{c.value:g}") for c in every)]
     lines += ["", "| without | cell | width | error | moved |", "|---|---|---|---|---|"]
     for name in switches:
         for cell, own in found.items():
@@ -84,9 +84,3 @@ def _summary(found: dict[str, Any], label: str) -> str:
         f"{width.min():+.0%} to {width.max():+.0%}{more} | "
         f"{error.min():+.2f} to {error.max():+.2f} | {moved:.2f}"
     )
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(map(_short, value))
-    return f"{value:g}" if isinstance(value, int | float) else str(value)

@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,23 +66,19 @@ def reference_fits(problem: Problem, sets: list[int]) -> Iterator[Fit]:
             yield found
 
 
-def private_fits(
-    problem: Problem, method: str, epsilon: float, sets: list[int], **options: Any
-) -> Iterator[Fit]:
-    """Fit each data set with defaults; ``options`` are for tests of other settings."""
+def private_fits(problem: Problem, method: str, epsilon: float, sets: list[int]) -> Iterator[Fit]:
+    """Fit each data set with defaults."""
     if sets:
-        example = data_set(problem, sets[0])
-        prepared, compiled = _compile(problem, example, method, epsilon, options)
+        prepared, compiled = prepare(problem, data_set(problem, sets[0]), method, epsilon)
         for number in sets:
             yield _fit(problem, prepared, compiled, number)
 
 
-def _compile(
-    problem: Problem, example: DataSet, method: str, epsilon: float, options: dict[str, Any]
+def prepare(
+    problem: Problem, example: DataSet, method: str, epsilon: float
 ) -> tuple[Setup, Compiled]:
-    model = problem.model(example.data)
-    if problem.unit:
-        options = options | {"unit": problem.unit}
+    """Prepare fits of a problem's data sets, and compile what they need."""
+    model, options = problem.model(example.data), {"unit": problem.unit} if problem.unit else {}
     with warnings.catch_warnings(), without_c():
         warnings.simplefilter("ignore", PrivacyWarning)
         prepared = set_up(model, method, None, epsilon=epsilon, delta=DELTA, **options)

@@ -20,10 +20,13 @@ from pymc_dp.accounting.accountants import (
     CENTRAL_LIMIT,
     COARSE_PLD,
     MANY_KINDS,
+    ORDERS,
     PLD,
     RDP,
     RDP_DP_ACCOUNTING,
+    Selection,
     accountant_named,
+    best_of_runs,
     divergences,
     epsilon_of_renyi,
 )
@@ -33,18 +36,23 @@ from pymc_dp.accounting.plan import (
     GAUSSIAN,
     NOISE_FLOOR,
     Accountant,
+    Full,
     Neighbours,
     Plan,
     ReleaseSpec,
+    Sampler,
     check_count,
     checked_number,
     relative_noise,
+    sampler_named,
 )
-from pymc_dp.accounting.selection import SEARCH, Asked, Selection, best_of_runs
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.sampling.samplers import Full, Sampler, sampler_named
 
 LOW_NOISE = 0.5  # noise over sensitivity that is warned about
+# orders that are quick to compute; all together find no larger epsilon of a search among settings
+SEARCH = tuple(order for order in ORDERS if order in range(2, 12) or order % 4 == 0)
+# the terms of every setting of such a search, and what its method asks for
+Asked = Sequence[tuple[Plan, Sequence[ReleaseSpec]]]
 
 
 @dataclass(frozen=True)

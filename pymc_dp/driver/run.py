@@ -40,15 +40,15 @@ from pymc_dp.privacy.contribution import (
     Contribution,
     Contributions,
     FactoredContribution,
+    Noisy,
+    Query,
     for_units,
     rehearse,
     unit_vector,
 )
 from pymc_dp.privacy.noise import TEST_SEED
-from pymc_dp.privacy.partitions import nothing
 from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe
-from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.privacy.wall import PrivacyWall
+from pymc_dp.privacy.wall import PrivacyWall, nothing
 from pymc_dp.results.build import Outcome
 
 # the releases to make, and what to call whenever a partition has answered

@@ -16,9 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from dp_accounting import get_epsilon_gaussian
 
-from pymc_dp.accounting.accountants import ORDERS, divergences, epsilon_of_renyi
+from pymc_dp.accounting.accountants import ORDERS, Selection, divergences, epsilon_of_renyi
 from pymc_dp.accounting.plan import Plan, Release, checked_number
-from pymc_dp.accounting.selection import Selection
 
 
 class ExternalMechanism(NamedTuple):

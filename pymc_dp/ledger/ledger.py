@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from pymc_dp.accounting.accountants import Selection
 from pymc_dp.accounting.plan import Plan, Release, checked_number
-from pymc_dp.accounting.selection import Selection
 from pymc_dp.errors import PrivacyWarning, ReleaseError, UnbookedError, UnreadableError
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.file import (

@@ -27,7 +27,7 @@ from pymc_dp.methods.method import ADVI, PLAIN_ADVI, Compiled, Draws, Method, un
 from pymc_dp.methods.normal import describe_gaussian
 from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
 from pymc_dp.model import Records
-from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.contribution import Noisy, Query
 
 
 class Defaults(NamedTuple):

@@ -16,10 +16,9 @@ from pymc_dp.contributions.gradients import checked, on_batch
 from pymc_dp.errors import ReleaseError
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import pt
-from pymc_dp.privacy.contribution import Batch
+from pymc_dp.privacy.contribution import Batch, Noisy, Query
 from pymc_dp.privacy.noise import NORM_MARGIN, SecretRandom
 from pymc_dp.privacy.private_data import Partition
-from pymc_dp.privacy.query import Noisy, Query
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

@@ -73,9 +73,8 @@ from pymc_dp.methods.sep.sep import Settings as SepSettings
 from pymc_dp.methods.vips.vips import Settings as VipsSettings
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
-from pymc_dp.privacy.contribution import Batch, FactoredContribution
+from pymc_dp.privacy.contribution import Batch, FactoredContribution, Noisy, Query
 from pymc_dp.privacy.norms import SQUARES, joint_norms, product, rounded_product, row_norms
-from pymc_dp.privacy.query import Noisy, Query
 
 
 class Defaults(NamedTuple):

@@ -16,7 +16,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dp.accounting.plan import ReleaseSpec
+from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.method import POSTERIOR_SAMPLING, SGLD, Compiled, Draws, Method
@@ -31,8 +31,7 @@ from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.registry import OpsOptions, SgldOptions
 from pymc_dp.model import Records
 from pymc_dp.papers.posterior_draw import EXPONENTIAL, posterior_draw
-from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.sampling.samplers import Full
+from pymc_dp.privacy.contribution import Noisy, Query
 
 
 class Defaults(NamedTuple):

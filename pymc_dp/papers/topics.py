@@ -10,7 +10,7 @@ from pymc_dp.methods.conjugate.exponential import geometric_mean
 from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.vips.topics import build, counts_of, counts_spec
 from pymc_dp.methods.vips.vips import Settings
-from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.contribution import Noisy, Query
 
 
 class _Counting(NamedTuple):

@@ -27,8 +27,7 @@ from pymc_dp.privacy.contribution import (
 )
 from pymc_dp.privacy.noise import Grid, Total
 from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, row_norms
-from pymc_dp.privacy.private_data import Partition, refuse_copies
-from pymc_dp.sampling.samplers import subset
+from pymc_dp.privacy.private_data import Partition, opaque, secret
 
 # a batch is processed in parts of at most so many numbers: 64 MB in double precision
 PART_SIZE = 2**23
@@ -38,6 +37,7 @@ CACHE_SIZE, ROWS_AT_ONCE = 2**21, 2**12
 WEIGHTED_AT_ONCE = 2**15
 
 
+@opaque
 class ClippedSum(NamedTuple):
     """The sum of clipped vectors, and their number."""
 
@@ -50,9 +50,6 @@ class ClippedSum(NamedTuple):
         # none add nothing, under an infinite clip norm as well
         most = grid.clip_norm * self.number if self.number else 0.0
         return bool(np.isfinite(norm) and norm <= most)
-
-    def __repr__(self) -> str:
-        return "<ClippedSum>"
 
 
 class BeyondBoundError(Exception):
@@ -86,6 +83,15 @@ def clipped_sum(
     return ClippedSum(total, len(drawn))
 
 
+def subset(rng: np.random.Generator, number: int, size: int) -> np.ndarray:
+    """Draw a uniform subset of a size, as sorted rows; all rows need no draw."""
+    if size == number:
+        return np.arange(number, dtype=np.int64)
+    rows = rng.choice(number, size, replace=False, shuffle=False)
+    return np.sort(rows, kind="stable")  # in order, so that memory maps are read forward
+
+
+@secret
 @dataclass(frozen=True, eq=False, repr=False)
 class SumsByRecord:
     """The records of a partition, where each is clipped, in one release."""
@@ -164,8 +170,6 @@ class SumsByRecord:
         if self._contribution.together and owner is not None:
             batch[OWNER] = owner
         return with_draws(self._contribution, batch, self._context, self._generator)
-
-    __reduce__ = refuse_copies
 
 
 class SumsByUnit(SumsByRecord):

@@ -24,7 +24,7 @@ import numpy as np
 from randomgen import ChaCha
 from scipy.special import ndtri
 
-from pymc_dp.privacy.private_data import refuse_copies
+from pymc_dp.privacy.private_data import secret
 
 # No more units are read. Their sum, in grid steps, is a whole number of 64 bits.
 MOST_UNITS = 2**28
@@ -184,6 +184,7 @@ def keyed(key: bytes) -> np.random.Generator:
     return np.random.Generator(ChaCha(key=int.from_bytes(key, "little")))
 
 
+@secret
 class SecretRandom:
     """A cryptographic generator, keyed by the operating system and keyed anew after a fork.
 
@@ -234,5 +235,3 @@ class SecretRandom:
         else:
             seed = self._test_seed
             self._generators = np.random.default_rng(seed), np.random.default_rng([seed, 1])
-
-    __reduce__ = refuse_copies

@@ -13,11 +13,19 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from pymc_dp.accounting.accountants import ACCOUNTANTS, CENTRAL_LIMIT
-from pymc_dp.accounting.plan import Neighbours, Plan, Release, ReleaseSpec, event_of_batch
+from pymc_dp.accounting.plan import (
+    SAMPLERS,
+    Full,
+    Neighbours,
+    Plan,
+    Poisson,
+    Release,
+    ReleaseSpec,
+    event_of_batch,
+)
 from pymc_dp.driver.explain import epsilon
 from pymc_dp.methods.method import with_shares
 from pymc_dp.results.build import plan_from_json
-from pymc_dp.sampling.samplers import SAMPLERS, Full, Poisson
 from tests.plans import batch_of, plan_from
 
 

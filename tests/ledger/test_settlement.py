@@ -16,7 +16,7 @@ from pymc_dp.errors import UnbookedError, UnreadableError
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.ledger.ledger import Booking
-from pymc_dp.privacy.query import Query
+from pymc_dp.privacy.contribution import Query
 from pymc_dp.privacy.wall import PrivacyWall
 from tests.ledger.test_ledger import CHEAP_AND_DEAR, FORK, FULL, ONE, fit, plan_of, stop, wall_with
 from tests.ledger.test_ledger_walk import goes_on_although_it_ended

@@ -85,15 +85,6 @@ _of_few_kinds = functools.lru_cache(maxsize=MANY_KINDS)(_loss_of_one)
 _of_many_kinds = functools.lru_cache(maxsize=256)(_loss_of_one)
 
 
-def by_central_limit(sums: Plan, deltas: Deltas) -> Sequence[float]:
-    """Take the limit of long compositions (Bu et al. 2020): a first guess, and no upper bound."""
-    squares = sum(
-        r.count * r.sampler.rate**2 * math.expm1(min(sums.noise(r) ** -2, 50.0))
-        for r in sums.releases
-    )
-    return [get_epsilon_gaussian(squares**-0.5, delta) for delta in deltas]
-
-
 ORDERS = (
     *(order / 10 for order in range(11, 110)),
     *range(11, 64),
@@ -179,8 +170,6 @@ OF_LOSSES = frozenset((sampler, relation) for sampler in (Full, Poisson) for rel
 OF_RENYI = OF_LOSSES - {(Poisson, Neighbours.REPLACE_ONE)}
 
 PLD = Accountant("pld", by_losses, OF_LOSSES, smallest_delta=SMALLEST_PLD_DELTA, doubles=True)
-COARSE_PLD = PLD._replace(of_sums=functools.partial(by_losses, grid=COARSE_GRID))
-CENTRAL_LIMIT = Accountant("central limit", by_central_limit)
 RDP = Accountant("rdp", by_autodp, OF_RENYI, package="autodp")
 RDP_DP_ACCOUNTING = Accountant(
     "rdp_dp_accounting", by_dp_accounting, OF_RENYI, warn_if_loose=warn_of_orders
@@ -212,9 +201,9 @@ class Selection:
     the largest of the settings' at every order. The best of K runs costs as in theorem 2 of
     Papernot and Steinke (2022), with K from a negative binomial law of shape `ETA` without zero.
 
-    >>> from pymc_dp.accounting.plan import ReleaseSpec
-    >>> terms = Plan((), Neighbours.ADD_REMOVE, 1e-5, RDP_DP_ACCOUNTING)
-    >>> plan = terms.granting([ReleaseSpec("score", Poisson(0.1), 1.0, count=200)], 10.0)
+    >>> from pymc_dp.accounting.plan import Release
+    >>> score = Release("score", Poisson(0.1), 1.0, noise_multiplier=10.0, count=200)
+    >>> plan = Plan((score,), Neighbours.ADD_REMOVE, 1e-5, RDP_DP_ACCOUNTING)
     >>> round(plan.epsilon(), 2), round(Selection((plan,), runs=20.0).epsilon(), 2)
     (0.55, 1.21)
     """
@@ -232,11 +221,6 @@ class Selection:
     def delta(self) -> float:
         """That of every plan."""
         return self.plan.delta
-
-    @property
-    def rho(self) -> float | None:
-        """What it costs in zero-concentrated DP: nothing useful is known."""
-        return None
 
     def renyi(self, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
         """Return the Rényi divergence of the whole selection at each order."""

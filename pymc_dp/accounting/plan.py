@@ -239,28 +239,6 @@ class Release:
         )
 
 
-def relative_noise(specs: Sequence[ReleaseSpec]) -> list[float]:
-    """Return noise multipliers that give each release its share, 1 for those without a share.
-
-    As if batches of a share q of the records cost q squared of what all records cost.
-
-    >>> one = ReleaseSpec("a", Full(), clip_norm=1.0, count=1)
-    >>> four = ReleaseSpec("b", Full(), clip_norm=1.0, count=4, share=0.5)
-    >>> relative_noise([one, four])  # each of the four costs a quarter of the one
-    [1.0, 2.0]
-    """
-    rest = sum(spec.count * spec.sampler.rate**2 for spec in specs if spec.share is None)
-    left = 1 - sum(spec.share or 0.0 for spec in specs)
-    if specs and not (rest and left > 0):
-        raise ValueError("The shares of releases leave nothing to those without a share.")
-    return [
-        1.0
-        if spec.share is None
-        else spec.sampler.rate * (spec.count / (spec.share * (rest / left))) ** 0.5
-        for spec in specs
-    ]
-
-
 def _check(release: ReleaseSpec | Release) -> None:
     if not release.clip_norm >= SMALLEST_CLIP_NORM:
         raise ValueError(
@@ -434,13 +412,6 @@ class Plan:
         return all(release.sampler.rate == 1 for release in self.releases)
 
     @property
-    def rho(self) -> float | None:
-        """What it costs in zero-concentrated DP; None where batches are sampled."""
-        if not self.all_full:
-            return None
-        return sum(release.count / (2 * self.noise(release) ** 2) for release in self.releases)
-
-    @property
     def all_sums(self) -> bool:
         """Whether every release is a noisy sum: of nothing else an epsilon is claimed."""
         return all(release.mechanism == GAUSSIAN for release in self.releases)
@@ -472,14 +443,6 @@ class Plan:
         if self.accountant.warn_if_loose and np.isfinite(found).all():
             self.accountant.warn_if_loose(self.merged(), deltas)
         return found
-
-    def granting(self, specs: Sequence[ReleaseSpec], noise_multiplier: float) -> Plan:
-        """Grant releases their noise, given that of those without a share."""
-        releases = tuple(
-            Release(s.name, s.sampler, s.clip_norm, noise_multiplier * noise, s.count, s.mechanism)
-            for s, noise in zip(specs, relative_noise(specs), strict=True)
-        )
-        return dataclasses.replace(self, releases=releases)
 
     def merged(self) -> Plan:
         """Return what accountants read of the plan: releases that cost the same count as one."""

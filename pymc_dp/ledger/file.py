@@ -147,17 +147,6 @@ def new_terms(given: dict[str, Any], path: Path) -> Terms:
     return Terms(**given, order=order)
 
 
-def refuse_other_terms(stored: Terms, given: dict[str, Any], path: Path) -> None:
-    """Refuse terms that differ from those which a ledger was created with."""
-    for name, value in given.items():
-        kept = getattr(stored, name)
-        if value != kept:
-            raise ValueError(
-                f"{name}={value!r} is not the ledger's: {path} was created with {name}={kept!r}, "
-                f"and keeps its terms. Leave {name}= out."
-            )
-
-
 def refuse_other_fits(stored: Terms, plan: Plan) -> None:
     """Refuse a fit whose guarantee differs from a ledger's, or is none."""
     terms = {"neighbours": plan.neighbours.value, "unit": plan.unit or DEFAULTS["unit"]}

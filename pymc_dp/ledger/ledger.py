@@ -23,7 +23,6 @@ from pymc_dp.ledger.file import (
     difference,
     new_terms,
     refuse_other_fits,
-    refuse_other_terms,
     total,
 )
 from pymc_dp.ledger.filters import FILTERS, Cost, Filter, Spending, external_mechanism
@@ -236,7 +235,13 @@ class Ledger:
         if not self.path.exists():
             ledger_file.create(self.path, new_terms(given, self.path))
         self.terms = ledger_file.terms_of(self.path)
-        refuse_other_terms(self.terms, given, self.path)
+        for name, value in given.items():
+            kept = getattr(self.terms, name)
+            if value != kept:
+                raise ValueError(
+                    f"{name}={value!r} is not the ledger's: {self.path} was created with "
+                    f"{name}={kept!r}, and keeps its terms. Leave {name}= out."
+                )
 
     def __repr__(self) -> str:
         terms = self.terms

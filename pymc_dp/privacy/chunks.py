@@ -26,9 +26,9 @@ from dask.callbacks import Callback
 from pytensor.graph.utils import Scratchpad
 from scipy.sparse import issparse
 
-from pymc_dp.privacy.clipping import BeyondBoundError
+from pymc_dp.privacy.clipping import Answer, Ask, BeyondBoundError, clipped_sum
 from pymc_dp.privacy.contribution import Contribution, Contributions
-from pymc_dp.privacy.noise import SecretRandom, keyed
+from pymc_dp.privacy.noise import KEY_BYTES, SecretRandom, keyed
 from pymc_dp.privacy.private_data import (
     Column,
     Columns,
@@ -39,7 +39,7 @@ from pymc_dp.privacy.private_data import (
     secret,
     units_of,
 )
-from pymc_dp.privacy.wall import Answer, Ask, LostError, PartitionError, nothing
+from pymc_dp.privacy.wall import LostError, PartitionError, nothing
 
 # recipes whose compiled contributions a process keeps: one is in use, and a few are of other fits
 KEPT = 4
@@ -114,7 +114,7 @@ class Question(NamedTuple):
     def answer(self, recipe: bytes, partition: Partition) -> Answer:
         """Draw, clip and add up."""
         with borrowed(recipe) as contributions:
-            return self.ask.answer(self.place, partition, contributions, keyed(self.key))
+            return clipped_sum(self.ask, self.place, partition, contributions, keyed(self.key))
 
 
 def compiles(recipe: Sealed) -> bool:
@@ -219,10 +219,11 @@ class Chunked:
         digest = hashlib.sha256(self._recipe).hexdigest()
         recipe = dask.delayed(Sealed(self._recipe), name=f"pymc-dp-{digest}")
         label = f"release-{ask.position}"
+        keys = [random.generator.bytes(KEY_BYTES) for _ in self.numbers]
         yield from _computed(
             [
                 self._task(label, k, Sealed(Question(ask, k, key)), recipe, self._columns)
-                for k, key in enumerate(random.keys(len(self.numbers)))
+                for k, key in enumerate(keys)
             ],
             self._done,
         )

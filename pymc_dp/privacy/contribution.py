@@ -202,15 +202,3 @@ def unit_sums(
         weights = np.where(good & (owner == i), 1.0, 0.0)
         sums[i] = unit.weighted_sum(prepared, context, weights)
     return sums
-
-
-def rehearse(contribution: Contribution, batch: Batch, context: Any, units: bool) -> np.ndarray:
-    """Run every function once, and return a vector of a release's shape."""
-    contribution = for_units(contribution) if units else contribution
-    batch = with_draws(contribution, batch, context, np.random.default_rng(0))
-    prepared = contribution.prepare(batch, context)
-    norms = contribution.norms(prepared, context)
-    if units:
-        unit, owner = unit_vector(contribution), np.arange(len(norms))
-        unit.vectors(unit_sums(unit, prepared, context, owner, owner >= 0), context)
-    return contribution.weighted_sum(prepared, context, np.zeros(len(norms)))

@@ -213,10 +213,6 @@ class SecretRandom:
         """The generator of batches; a child process gets a key of its own."""
         return self._keyed()[1]
 
-    def keys(self, number: int) -> list[bytes]:
-        """Draw new keys, by which other processes make generators of their own (`keyed`)."""
-        return [self.generator.bytes(KEY_BYTES) for _ in range(number)]
-
     def rounded_gaussian(self, sd: float, step: float, size: int) -> np.ndarray:
         """Draw N(0, sd^2) noise as whole numbers of steps, shape (size,), exactly rounded."""
         generator = self._keyed()[0]

@@ -20,16 +20,18 @@ def refuse_copies(self: object) -> NoReturn:
     raise TypeError(f"{type(self).__name__} holds secrets and must not be pickled or copied.")
 
 
-def opaque[Kind: type](kind: Kind) -> Kind:
+def opaque[Kind](kind: Kind) -> Kind:
     """Print objects of a class as its name alone."""
-    kind.__repr__ = lambda self: f"<{type(self).__name__}>"  # type: ignore[method-assign]
+    of_class: Any = kind
+    of_class.__repr__ = lambda self: f"<{type(self).__name__}>"
     return kind
 
 
-def secret[Kind: type](kind: Kind) -> Kind:
+def secret[Kind](kind: Kind) -> Kind:
     """Print objects of a class as its name alone, and refuse to pickle or copy them."""
-    kind.__reduce__ = refuse_copies  # type: ignore[method-assign]
-    return opaque(kind)
+    of_class: Any = opaque(kind)
+    of_class.__reduce__ = refuse_copies
+    return kind
 
 
 @secret

@@ -13,13 +13,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from pymc_dp.accounting.plan import GAUSSIAN, SMALLEST_CLIP_NORM, Plan, Release
 from pymc_dp.errors import ReleaseError, UnreadableError
-from pymc_dp.privacy.clipping import BeyondBoundError, ClippedSum, clipped_sum
+from pymc_dp.privacy.clipping import Answer, Ask, BeyondBoundError, clipped_sum
 from pymc_dp.privacy.contribution import (
     Contribution,
     Contributions,
@@ -35,7 +35,6 @@ from pymc_dp.privacy.private_data import (
     PrivateData,
     UnitBlocks,
     Units,
-    opaque,
     open_private,
     secret,
 )
@@ -152,7 +151,12 @@ class PrivacyWall:
         ask = Ask(len(self._made), query.name, sizes, query.context, grid)
         total = grid.nothing(size)
         try:
-            for found in one_of_each(self._partitions.clipped_sums(ask, self.random), ask):
+            answers = list(self._partitions.clipped_sums(ask, self.random))
+            # otherwise a record would count twice, or the batch would not be the one that was drawn
+            expected = [(ask.position, k, int(size)) for k, size in enumerate(sizes)]
+            if [(position, k, found.number) for position, k, found in answers] != expected:
+                raise PartitionError("the partitions did not answer once each")
+            for _, _, found in answers:
                 if not found.is_within(grid):
                     raise BeyondBoundError
                 total = total.plus(found.total)
@@ -175,39 +179,6 @@ class PrivacyWall:
 # --- partitions --------------------------------------------------------------------------------
 
 
-@opaque
-class Ask(NamedTuple):
-    """What the wall asks of all partitions for one release."""
-
-    position: int  # of the release among those that the wall has made
-    name: str  # of the contribution
-    sizes: np.ndarray  # of each partition's part of the batch
-    context: Any
-    grid: Grid  # with the clip norm
-
-    def answer(
-        self,
-        place: int,
-        partition: Partition,
-        contributions: Contributions,
-        generator: np.random.Generator,
-    ) -> "Answer":
-        """Let the partition at a place draw, clip and add up."""
-        asked = cast(Contribution, contributions[self.name])
-        size = int(self.sizes[place])
-        found = clipped_sum(partition, asked, self.context, size, generator, self.grid)
-        return Answer(self.position, place, found)
-
-
-@opaque
-class Answer(NamedTuple):
-    """A partition's clipped sum, and what it is the answer to."""
-
-    position: int  # of the release
-    partition: int
-    sum: ClippedSum
-
-
 class PartitionError(Exception):
     """A partition failed, or there is not exactly one answer of each; the text holds no data."""
 
@@ -218,18 +189,6 @@ class LostError(PartitionError):
     """A partition could not be read, or its worker was lost, whichever rows were drawn."""
 
     kind = UnreadableError
-
-
-def one_of_each(answers: Iterable[Answer], ask: Ask) -> Iterator[ClippedSum]:
-    """Check that every partition answers once, to this question, with all its part of the batch.
-
-    Otherwise a record would count twice, or the batch would not be the one that was drawn.
-    """
-    expected = [(ask.position, k, int(size)) for k, size in enumerate(ask.sizes)]
-    answers = list(answers)
-    if [(answer.position, answer.partition, answer.sum.number) for answer in answers] != expected:
-        raise PartitionError("the partitions did not answer once each")
-    return (answer.sum for answer in answers)
 
 
 @secret
@@ -251,7 +210,7 @@ class InMemory:
 
     def clipped_sums(self, ask: Ask, random: SecretRandom) -> Iterator[Answer]:
         """Draw, clip and add up here."""
-        found = ask.answer(0, self._partition, self._contributions, random.generator)
+        found = clipped_sum(ask, 0, self._partition, self._contributions, random.generator)
         self._done()
         yield found
 

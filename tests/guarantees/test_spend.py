@@ -195,12 +195,12 @@ DOORS = {
     "release": "driver/run privacy/wall",
     "open_private": "privacy/private_data privacy/wall",  # data of several models are joined
     # reconstruct reads new rows, which its caller hands over
-    "take": "papers/posterior_draw postprocess/reconstruct privacy/clipping privacy/private_data",
+    "take": "papers/sampling postprocess/reconstruct privacy/clipping privacy/private_data",
     "_clipped_sum": "privacy/wall",
     "_book": "privacy/wall",
     # what holds the data is asked by the wall, and before a fit by what checks values
     "in_partitions": "model/columns model/value_checks privacy/wall",
-    "clipped_sum": "privacy/wall",
+    "clipped_sum": "privacy/chunks privacy/wall",  # in a task of a chunk, and in memory
     "clipped_sums": "privacy/clipping privacy/wall",
     "SumsByRecord SumsByUnit cut": "privacy/clipping",
     "urandom ChaCha": "privacy/noise",

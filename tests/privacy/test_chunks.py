@@ -18,10 +18,10 @@ from pymc_dp.errors import UnreadableError
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.privacy import chunks as chunked
 from pymc_dp.privacy.chunks import Question, borrowed, packed
-from pymc_dp.privacy.clipping import ClippedSum
+from pymc_dp.privacy.clipping import Answer, Ask, ClippedSum
 from pymc_dp.privacy.contribution import Query, RowContribution
 from pymc_dp.privacy.private_data import Blocks, UnitBlocks, Units, units_of
-from pymc_dp.privacy.wall import Answer, Ask, PrivacyWall, in_partitions
+from pymc_dp.privacy.wall import PrivacyWall, in_partitions
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
 from tests.guarantees.toys import before_noise, rows, vectors, wall_of

@@ -278,20 +278,16 @@ def book(path: Path, fit: int, position: int, price: float) -> bool:
         return db.execute(f"{one_more} AND booked < planned", (fit, float(price))).rowcount == 1
 
 
-def settle(path: Path, fit: int) -> bool:
-    """End a fit, which then owes what it has booked; return whether it had not ended yet."""
-    with changing(path) as (db, _):
-        ended = db.execute("UPDATE fits SET ended = 1 WHERE id = ? AND NOT ended", (fit,))
-        return ended.rowcount == 1
-
-
-def pay_whole(path: Path, fit: int) -> None:
-    """End a fit that has not ended yet, and book its whole plan."""
+def settle(path: Path, fit: int, *, whole: bool = False) -> bool:
+    """End a fit, which owes what it has booked, or all; return whether it had not ended yet."""
     rest = "UPDATE releases SET booked = planned WHERE fit = ? AND booked < planned"
     with changing(path) as (db, fits):
-        if (fit, False) in [(entry.fit, entry.ended) for entry in fits]:
+        if (fit, False) not in [(entry.fit, entry.ended) for entry in fits]:
+            return False
+        if whole:
             db.execute(rest, (fit,))
-            db.execute("UPDATE fits SET ended = 1 WHERE id = ?", (fit,))
+        db.execute("UPDATE fits SET ended = 1 WHERE id = ?", (fit,))
+        return True
 
 
 def _within(limit: Cost, costs: Iterable[Exact]) -> bool:

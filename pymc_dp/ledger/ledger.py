@@ -146,7 +146,7 @@ class Booking:
                     pass  # not because of any value
                 case ReleaseError():
                     try:
-                        ledger_file.pay_whole(self.path, self.fit)
+                        ledger_file.settle(self.path, self.fit, whole=True)
                     except sqlite3.Error as failure:
                         text = (
                             f"A release of fit {self.fit} failed, so the fit owes its whole plan, "

@@ -422,11 +422,7 @@ class Fit(NamedTuple):
             spectrum = Spectrum.of(np.tensordot(weights, sums.value.curvature, axes=1))
             return spectrum.floored(DEFAULTS.floor * edge * float(np.linalg.norm(weights)))
 
-        statistics = self._statistics(sums)
-        return solve(self.structure.prior, curvature, mean, gammas, statistics)
-
-    def _statistics(self, sums: NoisyAverage[Sums]) -> dict[str, Natural]:
-        """Add up each noise precision's shape and energy, as far as they exceed their noise."""
+        # each noise precision's shape and energy, as far as they exceed their noise
         found: dict[str, Natural] = {}
         least = [max(float(v) ** 0.5, TINY) for v in (sums.variance.shape, sums.variance.energy)]
         for i, predictor in enumerate(self.structure.predictors):
@@ -435,7 +431,7 @@ class Fit(NamedTuple):
                 own = [np.maximum(x, low) for x, low in zip(both, least, strict=True)]
                 before = found.get(name, (np.zeros(()), np.zeros(())))
                 found[name] = tuple(a + b for a, b in zip(before, own, strict=True))
-        return found
+        return solve(self.structure.prior, curvature, mean, gammas, found)
 
     def state(self, t: int, sums: NoisyAverage[Sums], before: np.ndarray, gammas: Gammas) -> State:
         """Solve with averaged sums: m = V (h0 + n1)."""

@@ -99,7 +99,8 @@ def test_a_release_that_failed_costs_the_whole_plan_whichever_it_was(new, model,
 
 
 def test_a_price_that_tells_when_a_release_failed_is_caught(new, model, monkeypatch):
-    monkeypatch.setattr(ledger_file, "pay_whole", ledger_file.settle)
+    settle = ledger_file.settle
+    monkeypatch.setattr(ledger_file, "settle", lambda path, fit, whole=False: settle(path, fit))
     first, second = fits_that_failed(new(), model, monkeypatch)
     assert first.owed < second.owed
 

@@ -122,17 +122,10 @@ TINY = 1e-300
 
 
 Pair = tuple[np.ndarray, np.ndarray]
-# (batch, features, mean of psi, its variance) -> slope, weight: the likelihoods, made
-# exp(slope psi - weight psi^2 / 2); all but the features (rows, J) or batches
+Gaussian = Pair  # mean, covariance
+# (batch, features, mean of psi, its variance) -> slope, weight of likelihoods that were made
+# exp(slope psi - weight psi^2 / 2); numbers have shape (rows, J)
 Expect = Callable[[Batch, Features, np.ndarray, np.ndarray], Pair]
-
-
-class Context(NamedTuple):
-    """The Gaussian posterior, or cavity, at which sums of a batch are taken: public values."""
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    layout: Layout  # of a record's vector
 
 
 class Sums(NamedTuple):
@@ -171,34 +164,35 @@ class Moments(NamedTuple):
 
 
 def contribution(
-    records: Records,
-    predictors: tuple[Predictor, ...],
-    d: int,
-    expects: Sequence[Expect],
-    backend: str,
+    records: Records, structure: Structure, layout: Layout, expects: Sequence[Expect], backend: str
 ) -> FactoredContribution:
-    """Contribute scores, curvatures, noise statistics and a one; the context is a `Context`."""
+    """Contribute scores, curvatures, noise statistics and a one.
+
+    The context is the Gaussian posterior, or the cavity, at which they are taken: public values.
+    """
+    predictors, prior = structure
     compute = features(records, predictors, backend)
+    scales = Sums(*[layout.parts[name].scale for name in Sums._fields])
 
-    def prepare(batch: Batch, context: Context) -> list[Moments]:
+    def prepare(batch: Batch, context: Gaussian) -> list[Moments]:
         parts = zip(predictors, expects, compute(batch), strict=True)
-        return [moments(batch, *each, context) for each in parts]
+        return [moments(batch, *each, *context) for each in parts]
 
-    def norms(parts: list[Moments], context: Context) -> np.ndarray:
-        scales = Sums(*[context.layout.parts[name].scale for name in Sums._fields])
+    def norms(parts: list[Moments], context: Gaussian) -> np.ndarray:
         return joint_norms(
             *[norm for part in parts for norm in part_norms(part, scales)], scales.number
         )
 
-    def weighted_sum(parts: list[Moments], context: Context, weights: np.ndarray) -> np.ndarray:
+    def weighted_sum(parts: list[Moments], context: Gaussian, weights: np.ndarray) -> np.ndarray:
         sums = zip(*[part_sums(part, weights) for part in parts], strict=True)
         values = dict(zip(Sums._fields, [*map(np.stack, sums), weights.sum()], strict=True))
-        return context.layout.pack(values)
+        return layout.pack(values)
 
-    size = layout_of(len(predictors), d).size
     # J outer products a record, each a row of the sum, whose norms add up to sqrt(J) at most
-    entries = max(prod(predictor.shape) for predictor in predictors)
-    return FactoredContribution(size, 4 * d, norms, weighted_sum, prepare, parts_norm=entries**1.5)
+    norm = max(prod(predictor.shape) for predictor in predictors) ** 1.5
+    return FactoredContribution(
+        layout.size, 4 * prior.d, norms, weighted_sum, prepare, parts_norm=norm
+    )
 
 
 def features(
@@ -223,13 +217,18 @@ def features(
 
 
 def moments(
-    batch: Batch, predictor: Predictor, expect: Expect, part: Features, context: Context
+    batch: Batch,
+    predictor: Predictor,
+    expect: Expect,
+    part: Features,
+    mean: np.ndarray,
+    covariance: np.ndarray,
 ) -> Moments:
     """E-step: moments of each record around the current psi."""
     count, entries, d = part.design.shape
     rows = part.design.reshape(-1, d)  # products of matrices: NumPy loops over stacks of small ones
-    psi = part.offset + product(rows, context.mean).reshape(count, entries)
-    spread = np.vecdot(rounded_product(rows, context.covariance), rows).reshape(count, entries)
+    psi = part.offset + product(rows, mean).reshape(count, entries)
+    spread = np.vecdot(rounded_product(rows, covariance), rows).reshape(count, entries)
     spread = np.maximum(spread, 0.0)
     slope, weight = expect(batch, part, psi, spread)
     score = slope - weight * part.offset
@@ -391,7 +390,7 @@ class State(NamedTuple):
     sums: NoisyAverage[Sums]  # released sums, averaged
     mean: np.ndarray
     solved: Solved
-    context: Context  # of the next batch
+    context: Gaussian  # of the next batch
 
 
 class Fit(NamedTuple):
@@ -404,7 +403,7 @@ class Fit(NamedTuple):
     expect: Callable[[Records, Predictor, str], Expect]  # (records, predictor, backend) -> Expect
     rate: Callable[[int], float]  # t -> weight of release t = 0, 1, ... in the averages
     # (solved, mean, number of records) -> (mean, covariance) at which the next batch is taken
-    next_context: Callable[[Solved, np.ndarray, float], Pair]
+    next_context: Callable[[Solved, np.ndarray, float], Gaussian]
     layout: Layout  # of a record's vector
     longest: float = math.inf  # of the averages, as a vector
 
@@ -442,8 +441,7 @@ class Fit(NamedTuple):
             precision = np.diag(solved.precision)
             mean = before + within_trust_region(mean - before, precision, DEFAULTS.trust_radius)
         number = number_of(self.number, sums.value.number, sums.variance.number)
-        moments = self.next_context(solved, mean, number)
-        return State(t, sums, mean, solved, Context(*moments, self.layout))
+        return State(t, sums, mean, solved, self.next_context(solved, mean, number))
 
     def start(self) -> State:
         """Start at the prior, without sums."""
@@ -451,8 +449,8 @@ class Fit(NamedTuple):
         average, prior = NoisyAverage(nothing, Sums(*np.zeros(5))), self.structure.prior
         state = self.state(0, average, np.zeros(prior.d), prior.start())
         # as if the latents were known: under a wide prior nearly nothing would be said of them
-        context = state.context._replace(covariance=0 * state.context.covariance)
-        return state._replace(context=context)
+        mean, covariance = state.context
+        return state._replace(context=(mean, 0 * covariance))
 
     def update(self, state: State, query: Query, noisy: Noisy) -> State:
         """Average a release with those before it."""
@@ -486,7 +484,7 @@ def build(records: Records, fit: Fit, release: ReleaseSpec) -> Method:
 
     def compile_parts(backend: str) -> Compiled:
         expects = [fit.expect(records, predictor, backend) for predictor in predictors]
-        sums = contribution(records, predictors, prior.d, expects, backend)
+        sums = contribution(records, fit.structure, fit.layout, expects, backend)
         return Compiled({release.name: sums}, fit.update)
 
     skewed = [

@@ -220,13 +220,11 @@ class Chunked:
         recipe = dask.delayed(Sealed(self._recipe), name=f"pymc-dp-{digest}")
         label = f"release-{ask.position}"
         keys = [random.generator.bytes(KEY_BYTES) for _ in self.numbers]
-        yield from _computed(
-            [
-                self._task(label, k, Sealed(Question(ask, k, key)), recipe, self._columns)
-                for k, key in enumerate(keys)
-            ],
-            self._done,
-        )
+        tasks = []
+        for k, key in enumerate(keys):
+            question = Question(ask._replace(sizes={k: int(ask.sizes[k])}), k, key)
+            tasks.append(self._task(label, k, Sealed(question), recipe, self._columns))
+        yield from _computed(tasks, self._done)
 
     def read(self, function: Callable[[Partition], Any], names: Iterable[str] = ()) -> list[Any]:
         """Call a function of some columns, all by default, in every partition."""

@@ -63,7 +63,7 @@ class Ask(NamedTuple):
 
     position: int  # of the release among those that the wall has made
     name: str  # of the contribution
-    sizes: np.ndarray  # of each partition's part of the batch
+    sizes: np.ndarray | dict[int, int]  # by place of a partition: of its part of the batch
     context: Any
     grid: Grid  # with the clip norm
 

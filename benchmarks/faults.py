@@ -30,7 +30,7 @@ from distributed import Client, LocalCluster, default_client
 import pymc_dp
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.privacy import chunks as chunked
-from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.contribution import Noisy, Query
 from pymc_dp.privacy.wall import PrivacyWall
 
 PARTITIONS, ROWS = 6, 8  # rows of each

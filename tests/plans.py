@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from pymc_dp.accounting.accountants import accountant_named
 from pymc_dp.accounting.plan import GAUSSIAN, Neighbours, Plan, Release
-from pymc_dp.papers.posterior_draw import EXPONENTIAL
-from pymc_dp.sampling.samplers import subset
+from pymc_dp.papers.sampling import EXPONENTIAL
+from pymc_dp.privacy.clipping import subset
 
 MECHANISMS = {each.name: each for each in (GAUSSIAN, EXPONENTIAL)}
 

@@ -22,13 +22,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from numbers import Real
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import dp_accounting as dp
 import numpy as np
 from dp_accounting import DpEvent, NeighboringRelation
-
-from pymc_dp.sampling.samplers import Full, Poisson, Sampler, sampler_named
 
 MOST = 10**6  # no method makes more releases, nor takes more draws a release
 SMALLEST, LARGEST = 1e-60, 1e60  # powers and reciprocals of such numbers are numbers, too
@@ -92,6 +90,62 @@ def unit_label(unit: str | None) -> str:
     ('subject', 'household', 'record')
     """
     return "record" if unit is None else re.sub("_(id|idx|index|code)$", "", unit)
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Each row independently.
+
+    **Privacy.** Exact: a Binomial(number, rate) size, then a uniform subset of that size, is the
+    same as one independent coin per row. The batch is never cut to a maximum size, which would void
+    the amplification; it may be empty, and may hold every row. For a guarantee the generator must
+    be cryptographic. The accountants assume that its state and the drawn rows, their number
+    included, stay secret.
+    """
+
+    name: ClassVar[str] = "poisson"
+    rate: float  # the probability of a record to be in a batch, in (0, 1]
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise ValueError(f"sample_rate={self.rate!r}: it must be above 0 and at most 1.")
+
+    def sizes(self, rng: np.random.Generator, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Draw how many rows of one batch lie in each of several partitions."""
+        return np.array([int(rng.binomial(int(number), self.rate)) for number in numbers])
+
+
+@dataclass(frozen=True)
+class Full:
+    """Every row."""
+
+    name: ClassVar[str] = "full"
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.rate != 1:
+            raise ValueError(
+                f"sample_rate={self.rate!r}, but sampling='full' takes every row: give "
+                "sample_rate=1, or sampling='poisson'."
+            )
+
+    def sizes(self, rng: np.random.Generator, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return all rows of each of several partitions."""
+        return np.array([int(number) for number in numbers])
+
+
+Sampler = Poisson | Full
+SAMPLERS: dict[str, type[Sampler]] = {kind.name: kind for kind in (Poisson, Full)}
+
+
+def sampler_named(name: str) -> type[Sampler]:
+    """Return the kind of sampler that a caller's ``sampling=`` names."""
+    if name not in SAMPLERS:
+        raise ValueError(
+            f"sampling={name!r} is unknown: use 'poisson' or 'full'. Shuffled epochs are not "
+            "offered, because shuffling does not amplify privacy as sampling does."
+        )
+    return SAMPLERS[name]
 
 
 SMALLEST_CLIP_NORM = 1e-12  # Below, clipped vectors are so short that their entries round.
@@ -183,28 +237,6 @@ class Release:
             fields["noise_multiplier"],
             fields["count"],
         )
-
-
-def relative_noise(specs: Sequence[ReleaseSpec]) -> list[float]:
-    """Return noise multipliers that give each release its share, 1 for those without a share.
-
-    As if batches of a share q of the records cost q squared of what all records cost.
-
-    >>> one = ReleaseSpec("a", Full(), clip_norm=1.0, count=1)
-    >>> four = ReleaseSpec("b", Full(), clip_norm=1.0, count=4, share=0.5)
-    >>> relative_noise([one, four])  # each of the four costs a quarter of the one
-    [1.0, 2.0]
-    """
-    rest = sum(spec.count * spec.sampler.rate**2 for spec in specs if spec.share is None)
-    left = 1 - sum(spec.share or 0.0 for spec in specs)
-    if specs and not (rest and left > 0):
-        raise ValueError("The shares of releases leave nothing to those without a share.")
-    return [
-        1.0
-        if spec.share is None
-        else spec.sampler.rate * (spec.count / (spec.share * (rest / left))) ** 0.5
-        for spec in specs
-    ]
 
 
 def _check(release: ReleaseSpec | Release) -> None:
@@ -335,7 +367,6 @@ class Plan:
     ``clip_norm`` in every case.
 
     >>> from pymc_dp.accounting.accountants import PLD
-    >>> from pymc_dp.sampling.samplers import Poisson
     >>> score = Release("score", Poisson(0.1), 1.0, noise_multiplier=3.0, count=300)
     >>> plan = Plan((score,), Neighbours.ADD_REMOVE, 1e-5, PLD)
     >>> round(plan.epsilon(), 2)
@@ -381,13 +412,6 @@ class Plan:
         return all(release.sampler.rate == 1 for release in self.releases)
 
     @property
-    def rho(self) -> float | None:
-        """What it costs in zero-concentrated DP; None where batches are sampled."""
-        if not self.all_full:
-            return None
-        return sum(release.count / (2 * self.noise(release) ** 2) for release in self.releases)
-
-    @property
     def all_sums(self) -> bool:
         """Whether every release is a noisy sum: of nothing else an epsilon is claimed."""
         return all(release.mechanism == GAUSSIAN for release in self.releases)
@@ -419,14 +443,6 @@ class Plan:
         if self.accountant.warn_if_loose and np.isfinite(found).all():
             self.accountant.warn_if_loose(self.merged(), deltas)
         return found
-
-    def granting(self, specs: Sequence[ReleaseSpec], noise_multiplier: float) -> Plan:
-        """Grant releases their noise, given that of those without a share."""
-        releases = tuple(
-            Release(s.name, s.sampler, s.clip_norm, noise_multiplier * noise, s.count, s.mechanism)
-            for s, noise in zip(specs, relative_noise(specs), strict=True)
-        )
-        return dataclasses.replace(self, releases=releases)
 
     def merged(self) -> Plan:
         """Return what accountants read of the plan: releases that cost the same count as one."""

@@ -21,9 +21,8 @@ from pymc_dp.driver.run import Setup, compile_method, run_releases
 from pymc_dp.methods.conjugate.blocks import probe_rows
 from pymc_dp.methods.method import Compiled
 from pymc_dp.model import Column, PrivateData, Records
-from pymc_dp.privacy.contribution import Batch, Contribution, take_rows, with_draws
+from pymc_dp.privacy.contribution import Batch, Contribution, Noisy, Query, take_rows, with_draws
 from pymc_dp.privacy.private_data import ColumnSpec
-from pymc_dp.privacy.query import Noisy, Query
 
 FEWEST_RUNS = 40
 LEAST_CONFIDENCE = 0.9999

@@ -14,16 +14,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from dp_accounting import get_epsilon_gaussian
 from scipy.optimize import brentq
 
 from pymc_dp.accounting.accountants import (
-    CENTRAL_LIMIT,
-    COARSE_PLD,
+    COARSE_GRID,
     MANY_KINDS,
+    ORDERS,
     PLD,
     RDP,
     RDP_DP_ACCOUNTING,
+    Selection,
     accountant_named,
+    best_of_runs,
+    by_losses,
     divergences,
     epsilon_of_renyi,
 )
@@ -33,18 +37,23 @@ from pymc_dp.accounting.plan import (
     GAUSSIAN,
     NOISE_FLOOR,
     Accountant,
+    Deltas,
+    Full,
     Neighbours,
     Plan,
+    Release,
     ReleaseSpec,
-    check_count,
+    Sampler,
     checked_number,
-    relative_noise,
+    sampler_named,
 )
-from pymc_dp.accounting.selection import SEARCH, Asked, Selection, best_of_runs
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.sampling.samplers import Full, Sampler, sampler_named
 
 LOW_NOISE = 0.5  # noise over sensitivity that is warned about
+# orders that are quick to compute; all together find no larger epsilon of a search among settings
+SEARCH = tuple(order for order in ORDERS if order in range(2, 12) or order % 4 == 0)
+# the terms of every setting of such a search, and what its method asks for
+Asked = Sequence[tuple[Plan, Sequence[ReleaseSpec]]]
 
 
 @dataclass(frozen=True)
@@ -83,13 +92,12 @@ class Budget(FitTerms):
             raise ValueError(
                 f"noise_multiplier={self.noise_multiplier!r} must be finite and at least 0."
             )
-        if self.num_records is not None:
-            check_count("num_records", self.num_records, most=10**15)
         if self.delta is None and self.noisy:
             raise ValueError(
                 "delta= is missing: the probability with which epsilon may fail, such as 1e-5. "
                 "Take it well below one over the number of records."
             )
+        _ = self.terms  # which refuses all else that is out of its range
 
     @property
     def noisy(self) -> bool:
@@ -129,7 +137,7 @@ class Budget(FitTerms):
         if self.epsilon is not None:
             plan = calibrate_plan(self.terms, specs, self.epsilon)
         else:
-            plan = self.terms.granting(specs, self.noise_multiplier or 0.0)
+            plan = granting(self.terms, specs, self.noise_multiplier or 0.0)
         warn_if_weak(plan)
         return plan
 
@@ -162,6 +170,48 @@ def warn_if_weak(plan: Plan) -> None:
             warnings.warn(text, PrivacyWarning, stacklevel=4)
 
 
+def relative_noise(specs: Sequence[ReleaseSpec]) -> list[float]:
+    """Return noise multipliers that give each release its share, 1 for those without a share.
+
+    As if batches of a share q of the records cost q squared of what all records cost.
+
+    >>> one = ReleaseSpec("a", Full(), clip_norm=1.0, count=1)
+    >>> four = ReleaseSpec("b", Full(), clip_norm=1.0, count=4, share=0.5)
+    >>> relative_noise([one, four])  # each of the four costs a quarter of the one
+    [1.0, 2.0]
+    """
+    rest = sum(spec.count * spec.sampler.rate**2 for spec in specs if spec.share is None)
+    left = 1 - sum(spec.share or 0.0 for spec in specs)
+    if specs and not (rest and left > 0):
+        raise ValueError("The shares of releases leave nothing to those without a share.")
+    return [
+        1.0
+        if spec.share is None
+        else spec.sampler.rate * (spec.count / (spec.share * (rest / left))) ** 0.5
+        for spec in specs
+    ]
+
+
+def granting(terms: Plan, specs: Sequence[ReleaseSpec], noise_multiplier: float) -> Plan:
+    """Grant releases their noise, given that of those without a share."""
+    releases = tuple(
+        Release(s.name, s.sampler, s.clip_norm, noise_multiplier * noise, s.count, s.mechanism)
+        for s, noise in zip(specs, relative_noise(specs), strict=True)
+    )
+    return dataclasses.replace(terms, releases=releases)
+
+
+def by_central_limit(sums: Plan, deltas: Deltas) -> Sequence[float]:
+    """Take the limit of long compositions (Bu et al. 2020): a first guess, and no upper bound."""
+    squares = sum(
+        r.count * r.sampler.rate**2 * math.expm1(min(sums.noise(r) ** -2, 50.0))
+        for r in sums.releases
+    )
+    return [get_epsilon_gaussian(squares**-0.5, delta) for delta in deltas]
+
+
+COARSE_PLD = PLD._replace(of_sums=partial(by_losses, grid=COARSE_GRID))
+CENTRAL_LIMIT = Accountant("central limit", by_central_limit)
 # Quick accountants are asked first; each gives the next one a bracket, as shares of the noise that
 # it found. Only the last one's number counts.
 _SEARCH = {
@@ -184,16 +234,16 @@ def calibrate_plan(terms: Plan, specs: Sequence[ReleaseSpec], epsilon: float) ->
     target. An infinite target takes all noise off.
     """
     if math.isinf(epsilon):
-        return terms.granting(specs, 0.0)
+        return granting(terms, specs, 0.0)
     if not specs:
         return terms
     if all(spec.mechanism == GAUSSIAN for spec in specs):
-        return terms.granting(specs, _noise_of_sums(terms, specs, epsilon))
+        return granting(terms, specs, _noise_of_sums(terms, specs, epsilon))
     # of other releases epsilon falls with one over the noise, which is at least 1
-    noise = terms.granting(specs, 1.0).epsilon() / epsilon
+    noise = granting(terms, specs, 1.0).epsilon() / epsilon
     noise = _round_up(max(noise, *(1 / spec.clip_norm for spec in specs)))
-    noise = _affordable(lambda x: terms.granting(specs, x).epsilon(), epsilon, noise)
-    return terms.granting(specs, noise)
+    noise = _affordable(lambda x: granting(terms, specs, x).epsilon(), epsilon, noise)
+    return granting(terms, specs, noise)
 
 
 def least_noise(terms: Plan, specs: Sequence[ReleaseSpec]) -> float:
@@ -208,10 +258,10 @@ def _noise_at(floor: float, terms: Plan, specs: Sequence[ReleaseSpec]) -> float:
 
 def _noise_of_sums(terms: Plan, specs: Sequence[ReleaseSpec], target: float) -> float:
     def epsilon_by(accountant: Accountant, noise: float) -> float:
-        return float(accountant.estimates(terms.granting(specs, noise), (terms.delta,))[0])
+        return float(accountant.estimates(granting(terms, specs, noise), (terms.delta,))[0])
 
     noise, floor = _noise_at(NOISE_FLOOR, terms, specs), least_noise(terms, specs)
-    kinds = len(terms.granting(specs, noise).merged().releases)
+    kinds = len(granting(terms, specs, noise).merged().releases)
     many = terms.accountant == PLD and kinds > MANY_KINDS
     for accountant, low, high in _SEARCH_MANY if many else _SEARCH[terms.accountant]:
         epsilon_at = partial(epsilon_by, accountant)
@@ -230,7 +280,7 @@ def calibrate_selection(asked: Asked, runs: float, epsilon: float) -> Selection:
 
 def _granted(asked: Asked, noise: Sequence[float], factor: float) -> tuple[Plan, ...]:
     each = zip(asked, noise, strict=True)
-    return tuple(terms.granting(specs, factor * own) for (terms, specs), own in each)
+    return tuple(granting(terms, specs, factor * own) for (terms, specs), own in each)
 
 
 def _noise_of_selection(asked: Asked, noise: Sequence[float], runs: float, epsilon: float) -> float:

@@ -18,7 +18,7 @@ import pymc as pm
 import xarray as xr
 from scipy import stats
 
-from pymc_dp.accounting.plan import ReleaseSpec, check_count
+from pymc_dp.accounting.plan import Full, ReleaseSpec, check_count
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.checks import (
     REPLICATES_NORM,
@@ -39,11 +39,9 @@ from pymc_dp.methods.options import require_shared_latents
 from pymc_dp.model import PrivateData, Records, constrained
 from pymc_dp.model.columns import read_tables
 from pymc_dp.model.harden import MASK
-from pymc_dp.privacy.contribution import Batch, RowContribution, UnitVector
+from pymc_dp.privacy.contribution import Batch, Noisy, Query, RowContribution, UnitVector
 from pymc_dp.privacy.private_data import joined
-from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.results.build import Outcome, privacy_of, with_guarantee
-from pymc_dp.sampling.samplers import Full
 
 # replicates of a data set, and draws that outcomes are ranked among
 REPLICATES, RANKED_AMONG = 8, 40

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pymc as pm
 
-from pymc_dp.accounting.plan import Plan, Release, ReleaseSpec, unit_label
+from pymc_dp.accounting.plan import Plan, Poisson, Release, ReleaseSpec, unit_label
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.local_latents import rule_in_words
 from pymc_dp.driver.advice import advice_on_counts, advice_on_units, withheld_in_words
@@ -26,7 +26,6 @@ from pymc_dp.methods.options import MethodSpec, match, require_integrable, requi
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
 from pymc_dp.results.build import numerics
-from pymc_dp.sampling.samplers import Poisson
 from pymc_dp.tables.formula import check_formula, factors_left_out, formula_of, refuse_weights
 from pymc_dp.tables.public_table import PublicTable
 

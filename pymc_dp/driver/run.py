@@ -37,18 +37,20 @@ from pymc_dp.methods.method import Compiled, Method, in_words
 from pymc_dp.model import PrivateData, Records
 from pymc_dp.model.graphs import AnyVariable
 from pymc_dp.privacy.contribution import (
+    Batch,
     Contribution,
     Contributions,
     FactoredContribution,
+    Noisy,
+    Query,
     for_units,
-    rehearse,
+    unit_sums,
     unit_vector,
+    with_draws,
 )
 from pymc_dp.privacy.noise import TEST_SEED
-from pymc_dp.privacy.partitions import nothing
 from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe
-from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.privacy.wall import PrivacyWall
+from pymc_dp.privacy.wall import PrivacyWall, nothing
 from pymc_dp.results.build import Outcome
 
 # the releases to make, and what to call whenever a partition has answered
@@ -132,8 +134,8 @@ def _rehearse(setup: Setup, compiled: Compiled, state: Any, query: Query) -> Non
     try:
         with undisturbed():
             if isinstance(contribution, Contribution):
-                value = rehearse(contribution, batch, query.context, data.unit is not None)
                 in_use = contribution if data.unit is None else for_units(contribution)
+                value = _tried(in_use, batch, query.context, data.unit is not None)
                 probe(in_use, data.spec, query.context)
             else:
                 value = contribution.rehearse(batch, query.context)
@@ -150,6 +152,17 @@ def _rehearse(setup: Setup, compiled: Compiled, state: Any, query: Query) -> Non
             f"The model's graph does not run on this backend ({type(error).__name__}: {error}). "
             "Nothing was released; try backend='python'."
         ) from error
+
+
+def _tried(contribution: Contribution, batch: Batch, context: Any, units: bool) -> np.ndarray:
+    """Run every function of a contribution once, and return a vector of a release's shape."""
+    batch = with_draws(contribution, batch, context, np.random.default_rng(0))
+    prepared = contribution.prepare(batch, context)
+    norms = contribution.norms(prepared, context)
+    if units:
+        unit, owner = unit_vector(contribution), np.arange(len(norms))
+        unit.vectors(unit_sums(unit, prepared, context, owner, owner >= 0), context)
+    return contribution.weighted_sum(prepared, context, np.zeros(len(norms)))
 
 
 @contextmanager

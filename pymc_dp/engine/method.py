@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from pymc_dp.accounting.plan import ReleaseSpec
+from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.contributions.estimating import AVERAGED, Estimating
 from pymc_dp.contributions.scores import DrawnScores, drawn_scores, score_scales, size_of_scales
 from pymc_dp.contributions.whitened import (
@@ -52,8 +52,7 @@ from pymc_dp.methods.normal import draw_gaussian, shrunk
 from pymc_dp.methods.options import Options
 from pymc_dp.methods.prior import Gradient, prior_gradient
 from pymc_dp.model import Records
-from pymc_dp.privacy.query import Query
-from pymc_dp.sampling.samplers import Full
+from pymc_dp.privacy.contribution import Query
 from pymc_dp.tables.weights import SurveyWeights
 
 SCALES, SCORES = "score scales", "whitened scores"

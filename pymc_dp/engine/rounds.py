@@ -64,7 +64,7 @@ from pymc_dp.engine.curvature import (
     without_null_space,
 )
 from pymc_dp.engine.outcomes import OutcomeScale
-from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.contribution import Noisy, Query
 
 # matrices are regular without noise, too: sds of it in white coordinates, over the root of N
 LEAST_NOISE = 1e-6

@@ -13,7 +13,7 @@ from pymc_dp.methods.prior import Gradient, prior_precision
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import pt
 from pymc_dp.model.modes import AS_WRITTEN
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.contribution import Noisy
 
 # Newton's steps of the prior alone
 MOST_STEPS = 100

@@ -147,17 +147,6 @@ def new_terms(given: dict[str, Any], path: Path) -> Terms:
     return Terms(**given, order=order)
 
 
-def refuse_other_terms(stored: Terms, given: dict[str, Any], path: Path) -> None:
-    """Refuse terms that differ from those which a ledger was created with."""
-    for name, value in given.items():
-        kept = getattr(stored, name)
-        if value != kept:
-            raise ValueError(
-                f"{name}={value!r} is not the ledger's: {path} was created with {name}={kept!r}, "
-                f"and keeps its terms. Leave {name}= out."
-            )
-
-
 def refuse_other_fits(stored: Terms, plan: Plan) -> None:
     """Refuse a fit whose guarantee differs from a ledger's, or is none."""
     terms = {"neighbours": plan.neighbours.value, "unit": plan.unit or DEFAULTS["unit"]}
@@ -289,20 +278,16 @@ def book(path: Path, fit: int, position: int, price: float) -> bool:
         return db.execute(f"{one_more} AND booked < planned", (fit, float(price))).rowcount == 1
 
 
-def settle(path: Path, fit: int) -> bool:
-    """End a fit, which then owes what it has booked; return whether it had not ended yet."""
-    with changing(path) as (db, _):
-        ended = db.execute("UPDATE fits SET ended = 1 WHERE id = ? AND NOT ended", (fit,))
-        return ended.rowcount == 1
-
-
-def pay_whole(path: Path, fit: int) -> None:
-    """End a fit that has not ended yet, and book its whole plan."""
+def settle(path: Path, fit: int, *, whole: bool = False) -> bool:
+    """End a fit, which owes what it has booked, or all; return whether it had not ended yet."""
     rest = "UPDATE releases SET booked = planned WHERE fit = ? AND booked < planned"
     with changing(path) as (db, fits):
-        if (fit, False) in [(entry.fit, entry.ended) for entry in fits]:
+        if (fit, False) not in [(entry.fit, entry.ended) for entry in fits]:
+            return False
+        if whole:
             db.execute(rest, (fit,))
-            db.execute("UPDATE fits SET ended = 1 WHERE id = ?", (fit,))
+        db.execute("UPDATE fits SET ended = 1 WHERE id = ?", (fit,))
+        return True
 
 
 def _within(limit: Cost, costs: Iterable[Exact]) -> bool:

@@ -16,9 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from dp_accounting import get_epsilon_gaussian
 
-from pymc_dp.accounting.accountants import ORDERS, divergences, epsilon_of_renyi
+from pymc_dp.accounting.accountants import ORDERS, Selection, divergences, epsilon_of_renyi
 from pymc_dp.accounting.plan import Plan, Release, checked_number
-from pymc_dp.accounting.selection import Selection
 
 
 class ExternalMechanism(NamedTuple):
@@ -185,13 +184,15 @@ def sums(epsilon: float, delta: float, order: float) -> Filter:
 
 
 def _rho(spending: Spending) -> Cost:
-    if spending.rho is None:
+    if isinstance(spending, ExternalMechanism):
+        return Cost(spending.rho)
+    if isinstance(spending, Selection) or not spending.all_full:
         raise ValueError(
             "A ledger with filter='zcdp' takes releases of all records alone: sampled batches and "
             "selections have no useful rho. Give sampling='full', or use a ledger with "
             "filter='rdp'."
         )
-    return Cost(spending.rho)
+    return Cost(sum(r.count / (2 * spending.noise(r) ** 2) for r in spending.releases))
 
 
 def _epsilon_of_rho(rho: float, delta: float) -> float:

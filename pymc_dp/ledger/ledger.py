@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from pymc_dp.accounting.accountants import Selection
 from pymc_dp.accounting.plan import Plan, Release, checked_number
-from pymc_dp.accounting.selection import Selection
 from pymc_dp.errors import PrivacyWarning, ReleaseError, UnbookedError, UnreadableError
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.file import (
@@ -23,7 +23,6 @@ from pymc_dp.ledger.file import (
     difference,
     new_terms,
     refuse_other_fits,
-    refuse_other_terms,
     total,
 )
 from pymc_dp.ledger.filters import FILTERS, Cost, Filter, Spending, external_mechanism
@@ -147,7 +146,7 @@ class Booking:
                     pass  # not because of any value
                 case ReleaseError():
                     try:
-                        ledger_file.pay_whole(self.path, self.fit)
+                        ledger_file.settle(self.path, self.fit, whole=True)
                     except sqlite3.Error as failure:
                         text = (
                             f"A release of fit {self.fit} failed, so the fit owes its whole plan, "
@@ -236,7 +235,13 @@ class Ledger:
         if not self.path.exists():
             ledger_file.create(self.path, new_terms(given, self.path))
         self.terms = ledger_file.terms_of(self.path)
-        refuse_other_terms(self.terms, given, self.path)
+        for name, value in given.items():
+            kept = getattr(self.terms, name)
+            if value != kept:
+                raise ValueError(
+                    f"{name}={value!r} is not the ledger's: {self.path} was created with "
+                    f"{name}={kept!r}, and keeps its terms. Leave {name}= out."
+                )
 
     def __repr__(self) -> str:
         terms = self.terms

@@ -22,8 +22,7 @@ from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.estimating import POLYA_GAMMA, SITES, Estimating
 from pymc_dp.contributions.scores import has_one_predictor, is_yes_no
 from pymc_dp.model import Records
-from pymc_dp.privacy.contribution import Contributions
-from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.contribution import Contributions, Noisy, Query
 
 
 class Algorithm(NamedTuple):

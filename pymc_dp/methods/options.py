@@ -15,12 +15,11 @@ from typing import Any, ClassVar, NamedTuple, get_args, get_origin
 from pymc.util import get_untransformed_name, is_transformed_name
 from pytensor.graph.utils import MethodNotDefined
 
-from pymc_dp.accounting.plan import ReleaseSpec, check_count, checked_number
+from pymc_dp.accounting.plan import Full, ReleaseSpec, Sampler, check_count, checked_number
 from pymc_dp.contributions.local_latents import MOST_LATENTS, size_of_locals
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.method import Algorithm, Method, OnScale
 from pymc_dp.model import Records
-from pymc_dp.sampling.samplers import Full, Sampler
 
 Schedule = float | Callable[[int], float]  # a number, or one for every step
 SAMPLE_RATE = "share of records in a batch"

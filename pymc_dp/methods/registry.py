@@ -92,7 +92,7 @@ DP_OPS = MethodSpec(
 # {class of models: {value of ``form=``: what builds it}}
 OF_VIPS = {
     REGRESSIONS: {form: of_paper("regression", form) for form in ("absolute", "paper")},
-    "topic models": {"absolute": of_paper("topics", "absolute")},
+    "topic models": {"absolute": of_paper("regression", "absolute_topics")},
 }
 OF_SEP = {REGRESSIONS: {form: of_paper("regression", form) for form in ("damped", "algorithm3")}}
 CLASSES_OF_SEP = with_forms(sep.MODEL_CLASSES, OF_SEP)

@@ -21,7 +21,6 @@ from pymc_dp.model.batch import batch_dtype
 from pymc_dp.model.graphs import AnyVariable
 from pymc_dp.model.harden import DataLeaf, HardenedModel
 from pymc_dp.model.split import is_entry_of_unit, without_lengths
-from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import (
     Blocks,
     Column,
@@ -31,6 +30,7 @@ from pymc_dp.privacy.private_data import (
     Units,
     units_of,
 )
+from pymc_dp.privacy.wall import in_partitions
 
 NO_RECORDS = "The data have no records: give two or more."
 MISSING = ", and a private fit takes none: drop the incomplete records."

@@ -32,8 +32,8 @@ from pymc_dp.model.graphs import AnyVariable, tensor_constants
 from pymc_dp.model.harden import is_structural
 from pymc_dp.model.modes import PYTHON, as_written, rewritten
 from pymc_dp.model.split import Split, simplify
-from pymc_dp.privacy.partitions import in_partitions
 from pymc_dp.privacy.private_data import Column, Columns, Partition, UnitBlocks, Units
+from pymc_dp.privacy.wall import in_partitions
 
 SMALL_GROUP = 5
 FEWEST_PAIRS = 8  # fewer could be equal by chance

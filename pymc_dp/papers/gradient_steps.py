@@ -27,7 +27,7 @@ from pymc_dp.methods.method import ADVI, PLAIN_ADVI, Compiled, Draws, Method, un
 from pymc_dp.methods.normal import describe_gaussian
 from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
 from pymc_dp.model import Records
-from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.contribution import Noisy, Query
 
 
 class Defaults(NamedTuple):
@@ -113,10 +113,9 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
 
     def compile_parts(backend: str) -> Compiled:
         score = contribute(records, backend, draws)
-        update: Callable[..., State] = partial(_update, family, optimizer, prior(backend), aligned)
         if options.adaptive_clip is not None:
             score = gradients.with_clipped_count(score, options.adaptive_clip)
-            update = _counted(update)
+        update = partial(_update, family, optimizer, prior(backend), options)
         return Compiled({"score": score}, update)
 
     return Method(
@@ -284,39 +283,30 @@ def _update(
     family: Family,
     optimizer: Optimizer,
     prior: Callable[[np.ndarray], np.ndarray],
-    aligned: bool,
+    options: AdviOptions,
     state: State,
     query: Query,
     noisy: Noisy,
 ) -> State:
     """One step uphill on E[log p(z)] + entropy; prior and entropy are exact."""
+    clip_factor = state.clip_factor
+    if options.adaptive_clip is not None:  # the count of clipped records is released with the sum
+        total, many_clipped = gradients.split_count(noisy.value)
+        noisy = noisy._replace(value=total)
+        clip_factor *= float(np.exp(DEFAULTS.clip_step if many_clipped else -DEFAULTS.clip_step))
     points, eps = query.draw
     slopes = np.stack([prior(z) for z in points])
     scores = noisy.value.reshape(len(points), -1, points.shape[1]) / noisy.sample_rate
-    if aligned:
+    if options.aligned:
         slopes += scores[:, 0]
     ascent = family.gradient(state.params, eps, slopes)
-    if not aligned:
+    if not options.aligned:
         mu, rho = scores.mean(axis=0)
         ascent = {"mu": ascent["mu"] + mu, "rho": ascent["rho"] + rho}
     optimizer_state, params = optimizer.step(state.optimizer, state.params, ascent, state.t)
     weight = (DEFAULTS.average_power + 1) / (state.t + DEFAULTS.average_power + 1)
     average = {k: a + weight * (params[k] - a) for k, a in state.average.items()}
-    return State(
-        state.t + 1, params, average, optimizer_state, state.clip_factor, noisy.noise_to_signal
-    )
-
-
-def _counted(update: Callable[..., State]) -> Callable[..., State]:
-    """Update from the sum, and move the clip norm by the released count of clipped records."""
-
-    def update_both(state: State, query: Query, noisy: Noisy) -> State:
-        total, many_clipped = gradients.split_count(noisy.value)
-        state = update(state, query, noisy._replace(value=total))
-        change = float(np.exp(DEFAULTS.clip_step if many_clipped else -DEFAULTS.clip_step))
-        return state._replace(clip_factor=state.clip_factor * change)
-
-    return update_both
+    return State(state.t + 1, params, average, optimizer_state, clip_factor, noisy.noise_to_signal)
 
 
 def _posterior(

@@ -1,4 +1,4 @@
-"""Regressions to the letter of their papers: VIPS, expectation propagation, algorithm 3.
+"""Updates to the letter of their papers: VIPS, expectation propagation, algorithm 3; topics.
 
 A likelihood of one linear predictor psi = A v + psi_0 is made quadratic at the current posterior:
 by Pólya-Gamma variables (VIPS, Park et al. 2020), or by a site that matches the moments of the
@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import batched
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pytensor.tensor as pt
@@ -31,7 +31,12 @@ from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import by_record
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.blocks import gaussian_latents, probe_rows
-from pymc_dp.methods.conjugate.exponential import Natural, flat_gradient, two_derivatives
+from pymc_dp.methods.conjugate.exponential import (
+    Natural,
+    flat_gradient,
+    geometric_mean,
+    two_derivatives,
+)
 from pymc_dp.methods.linear import (
     GAUSSIAN,
     OTHER,
@@ -70,12 +75,12 @@ from pymc_dp.methods.normal import (
     within_trust_region,
 )
 from pymc_dp.methods.sep.sep import Settings as SepSettings
+from pymc_dp.methods.vips import topics
 from pymc_dp.methods.vips.vips import Settings as VipsSettings
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
-from pymc_dp.privacy.contribution import Batch, FactoredContribution
+from pymc_dp.privacy.contribution import Batch, FactoredContribution, Noisy, Query
 from pymc_dp.privacy.norms import SQUARES, joint_norms, product, rounded_product, row_norms
-from pymc_dp.privacy.query import Noisy, Query
 
 
 class Defaults(NamedTuple):
@@ -116,23 +121,11 @@ TINY = 1e-300
 # --- a record's vector -------------------------------------------------------------------------
 
 
-class Quadratic(NamedTuple):
-    """Likelihoods that were made exp(slope psi - weight psi^2 / 2); (rows, J)."""
-
-    slope: np.ndarray
-    weight: np.ndarray
-
-
-# (batch, features, mean of psi, its variance) -> Quadratic
-Expect = Callable[[Batch, Features, np.ndarray, np.ndarray], Quadratic]
-
-
-class Context(NamedTuple):
-    """The Gaussian posterior, or cavity, at which sums of a batch are taken: public values."""
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    layout: Layout  # of a record's vector
+Pair = tuple[np.ndarray, np.ndarray]
+Gaussian = Pair  # mean, covariance
+# (batch, features, mean of psi, its variance) -> slope, weight of likelihoods that were made
+# exp(slope psi - weight psi^2 / 2); numbers have shape (rows, J)
+Expect = Callable[[Batch, Features, np.ndarray, np.ndarray], Pair]
 
 
 class Sums(NamedTuple):
@@ -171,34 +164,35 @@ class Moments(NamedTuple):
 
 
 def contribution(
-    records: Records,
-    predictors: tuple[Predictor, ...],
-    d: int,
-    expects: Sequence[Expect],
-    backend: str,
+    records: Records, structure: Structure, layout: Layout, expects: Sequence[Expect], backend: str
 ) -> FactoredContribution:
-    """Contribute scores, curvatures, noise statistics and a one; the context is a `Context`."""
+    """Contribute scores, curvatures, noise statistics and a one.
+
+    The context is the Gaussian posterior, or the cavity, at which they are taken: public values.
+    """
+    predictors, prior = structure
     compute = features(records, predictors, backend)
+    scales = Sums(*[layout.parts[name].scale for name in Sums._fields])
 
-    def prepare(batch: Batch, context: Context) -> list[Moments]:
+    def prepare(batch: Batch, context: Gaussian) -> list[Moments]:
         parts = zip(predictors, expects, compute(batch), strict=True)
-        return [moments(batch, *each, context) for each in parts]
+        return [moments(batch, *each, *context) for each in parts]
 
-    def norms(parts: list[Moments], context: Context) -> np.ndarray:
-        scales = Sums(*[context.layout.parts[name].scale for name in Sums._fields])
+    def norms(parts: list[Moments], context: Gaussian) -> np.ndarray:
         return joint_norms(
             *[norm for part in parts for norm in part_norms(part, scales)], scales.number
         )
 
-    def weighted_sum(parts: list[Moments], context: Context, weights: np.ndarray) -> np.ndarray:
+    def weighted_sum(parts: list[Moments], context: Gaussian, weights: np.ndarray) -> np.ndarray:
         sums = zip(*[part_sums(part, weights) for part in parts], strict=True)
         values = dict(zip(Sums._fields, [*map(np.stack, sums), weights.sum()], strict=True))
-        return context.layout.pack(values)
+        return layout.pack(values)
 
-    size = layout_of(len(predictors), d).size
     # J outer products a record, each a row of the sum, whose norms add up to sqrt(J) at most
-    entries = max(prod(predictor.shape) for predictor in predictors)
-    return FactoredContribution(size, 4 * d, norms, weighted_sum, prepare, parts_norm=entries**1.5)
+    norm = max(prod(predictor.shape) for predictor in predictors) ** 1.5
+    return FactoredContribution(
+        layout.size, 4 * prior.d, norms, weighted_sum, prepare, parts_norm=norm
+    )
 
 
 def features(
@@ -223,13 +217,18 @@ def features(
 
 
 def moments(
-    batch: Batch, predictor: Predictor, expect: Expect, part: Features, context: Context
+    batch: Batch,
+    predictor: Predictor,
+    expect: Expect,
+    part: Features,
+    mean: np.ndarray,
+    covariance: np.ndarray,
 ) -> Moments:
     """E-step: moments of each record around the current psi."""
     count, entries, d = part.design.shape
     rows = part.design.reshape(-1, d)  # products of matrices: NumPy loops over stacks of small ones
-    psi = part.offset + product(rows, context.mean).reshape(count, entries)
-    spread = np.vecdot(rounded_product(rows, context.covariance), rows).reshape(count, entries)
+    psi = part.offset + product(rows, mean).reshape(count, entries)
+    spread = np.vecdot(rounded_product(rows, covariance), rows).reshape(count, entries)
     spread = np.maximum(spread, 0.0)
     slope, weight = expect(batch, part, psi, spread)
     score = slope - weight * part.offset
@@ -275,20 +274,13 @@ def part_sums(part: Moments, weights: np.ndarray) -> tuple[np.ndarray, ...]:
 def variational(records: Records, predictor: Predictor, backend: str) -> Expect:
     """Make a likelihood quadratic by Pólya-Gamma means omega at c^2 = E psi^2, if need be."""
 
-    def expect(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
+    def expect(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray) -> Pair:
         weight = part.curvature
         if predictor.augmented:
             weight = weight * pg_weight(np.sqrt(mean**2 + variance))
-        return Quadratic(part.slope, weight)
+        return part.slope, weight
 
     return expect
-
-
-class LogZ(NamedTuple):
-    """Derivatives of log E p(y | psi) in the mean of psi, one entry a record."""
-
-    slope: np.ndarray
-    curvature: np.ndarray  # minus a precision where the likelihood is log-concave
 
 
 # (batch, psi of shape (rows, K)) -> log likelihood and its two derivatives in psi, (rows, K) each
@@ -303,30 +295,31 @@ def sites(records: Records, predictor: Predictor, backend: str) -> Expect:
         return _closed
     along = likelihood_of_psi(records, predictor, backend)
 
-    def expect(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
+    def expect(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray) -> Pair:
         log_z = quadrature(along, batch, mean[:, 0], variance[:, 0])
-        return Quadratic(*(x[:, None] for x in site(log_z, mean[:, 0], variance[:, 0])))
+        slope, weight = site(log_z, mean[:, 0], variance[:, 0])
+        return slope[:, None], weight[:, None]
 
     return expect
 
 
-def _closed(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
+def _closed(batch: Batch, part: Features, mean: np.ndarray, variance: np.ndarray) -> Pair:
     # log Phi(c psi), with c from its slope at psi = 0
     c = part.slope / PROBIT_SLOPE
     mean, variance = c * mean, c**2 * variance
     slope, precision = site(probit(mean, variance), mean, variance)
-    return Quadratic(c * slope, c**2 * precision)
+    return c * slope, c**2 * precision
 
 
-def probit(mean: np.ndarray, variance: np.ndarray) -> LogZ:
-    """Closed form for p(y | psi) = Phi(psi)."""
+def probit(mean: np.ndarray, variance: np.ndarray) -> Pair:
+    """Return slope and curvature of log Z for p(y | psi) = Phi(psi), in closed form."""
     scale = np.sqrt(1 + variance)
     z = mean / scale
     # the density over the distribution function, which both underflow for an unlikely outcome
     ratio = (2 / np.pi) ** 0.5 / erfcx(-z / 2**0.5)
     # where z + ratio is rounded off, it is 1 / ratio
     curvature = np.where(z < UNLIKELY, 1.0, ratio * (z + ratio))
-    return LogZ(ratio / scale, -curvature / scale**2)
+    return ratio / scale, -curvature / scale**2
 
 
 def likelihood_of_psi(records: Records, predictor: Predictor, backend: str) -> Along:
@@ -344,8 +337,8 @@ def likelihood_of_psi(records: Records, predictor: Predictor, backend: str) -> A
     return lambda batch, psi: tuple(fn(psi, *[batch[name] for name in inputs]))
 
 
-def quadrature(along: Along, batch: Batch, mean: np.ndarray, variance: np.ndarray) -> LogZ:
-    """Gauss-Hermite quadrature around the mode of each record's tilted density."""
+def quadrature(along: Along, batch: Batch, mean: np.ndarray, variance: np.ndarray) -> Pair:
+    """Return slope and curvature of log Z, by quadrature around the mode of the tilted density."""
     scale = np.sqrt(variance)
     mode, width = _laplace(along, batch, mean, scale)
     x, weights = np.polynomial.hermite.hermgauss(DEFAULTS.nodes)
@@ -357,12 +350,13 @@ def quadrature(along: Along, batch: Batch, mean: np.ndarray, variance: np.ndarra
     # outside the support there is no mass, and derivatives are undefined
     slope, second = (np.where(mass > 0, values, 0.0) for values in (slope, second))
     first = np.vecdot(mass, slope)
-    narrow = LogZ(first, np.vecdot(mass, second + slope**2) - first**2)
+    narrow = first, np.vecdot(mass, second + slope**2) - first**2
     centre, safe = np.vecdot(mass, u), np.maximum(scale, DEFAULTS.narrow)
-    wide = LogZ(centre / safe, (np.vecdot(mass, (u - centre[:, None]) ** 2) - 1) / safe**2)
-    return LogZ(
-        *(np.where(scale > DEFAULTS.narrow, *both) for both in zip(wide, narrow, strict=True))
+    wide = centre / safe, (np.vecdot(mass, (u - centre[:, None]) ** 2) - 1) / safe**2
+    slope, curvature = (
+        np.where(scale > DEFAULTS.narrow, *both) for both in zip(wide, narrow, strict=True)
     )
+    return slope, curvature
 
 
 def _laplace(
@@ -378,27 +372,15 @@ def _laplace(
     return u, precision**-0.5
 
 
-def site(log_z: LogZ, mean: np.ndarray, variance: np.ndarray) -> Quadratic:
+def site(log_z: Pair, mean: np.ndarray, variance: np.ndarray) -> Pair:
     """Divide the tilted density's Gaussian by the cavity, N(mu, s^2): nu and tau."""
-    share = np.maximum(1 + variance * log_z.curvature, DEFAULTS.least_tilted)
-    weight = -log_z.curvature / share
-    return Quadratic(log_z.slope / share + weight * mean, weight)
+    slope, curvature = log_z
+    share = np.maximum(1 + variance * curvature, DEFAULTS.least_tilted)
+    weight = -curvature / share
+    return slope / share + weight * mean, weight
 
 
 # --- the method --------------------------------------------------------------------------------
-
-
-class Form(NamedTuple):
-    """How a paper makes likelihoods quadratic, and averages their sums."""
-
-    title: str
-    algorithm: Algorithm
-    expect: Callable[[Records, Predictor, str], Expect]  # (records, predictor, backend) -> Expect
-    rate: Callable[[int], float]  # t -> weight of release t = 0, 1, ... in the averages
-    # (solved, mean, number of records) -> (mean, covariance) at which the next batch is taken
-    next_context: Callable[[Solved, np.ndarray, float], tuple[np.ndarray, np.ndarray]]
-    layout: Layout  # of a record's vector
-    longest: float = math.inf  # of the averages, as a vector
 
 
 class State(NamedTuple):
@@ -408,13 +390,22 @@ class State(NamedTuple):
     sums: NoisyAverage[Sums]  # released sums, averaged
     mean: np.ndarray
     solved: Solved
-    context: Context  # of the next batch
+    context: Gaussian  # of the next batch
 
 
-class _Fit(NamedTuple):
+class Fit(NamedTuple):
+    """A model, how a paper makes its likelihoods quadratic and averages their sums, and updates."""
+
     structure: Structure
-    form: Form
     number: int | None  # of records, where it is declared
+    title: str
+    algorithm: Algorithm
+    expect: Callable[[Records, Predictor, str], Expect]  # (records, predictor, backend) -> Expect
+    rate: Callable[[int], float]  # t -> weight of release t = 0, 1, ... in the averages
+    # (solved, mean, number of records) -> (mean, covariance) at which the next batch is taken
+    next_context: Callable[[Solved, np.ndarray, float], Gaussian]
+    layout: Layout  # of a record's vector
+    longest: float = math.inf  # of the averages, as a vector
 
     def weights(self, gammas: Gammas) -> np.ndarray:
         """Expected noise precision of each predictor."""
@@ -430,11 +421,7 @@ class _Fit(NamedTuple):
             spectrum = Spectrum.of(np.tensordot(weights, sums.value.curvature, axes=1))
             return spectrum.floored(DEFAULTS.floor * edge * float(np.linalg.norm(weights)))
 
-        statistics = self._statistics(sums)
-        return solve(self.structure.prior, curvature, mean, gammas, statistics)
-
-    def _statistics(self, sums: NoisyAverage[Sums]) -> dict[str, Natural]:
-        """Add up each noise precision's shape and energy, as far as they exceed their noise."""
+        # each noise precision's shape and energy, as far as they exceed their noise
         found: dict[str, Natural] = {}
         least = [max(float(v) ** 0.5, TINY) for v in (sums.variance.shape, sums.variance.energy)]
         for i, predictor in enumerate(self.structure.predictors):
@@ -443,7 +430,7 @@ class _Fit(NamedTuple):
                 own = [np.maximum(x, low) for x, low in zip(both, least, strict=True)]
                 before = found.get(name, (np.zeros(()), np.zeros(())))
                 found[name] = tuple(a + b for a, b in zip(before, own, strict=True))
-        return found
+        return solve(self.structure.prior, curvature, mean, gammas, found)
 
     def state(self, t: int, sums: NoisyAverage[Sums], before: np.ndarray, gammas: Gammas) -> State:
         """Solve with averaged sums: m = V (h0 + n1)."""
@@ -454,25 +441,51 @@ class _Fit(NamedTuple):
             precision = np.diag(solved.precision)
             mean = before + within_trust_region(mean - before, precision, DEFAULTS.trust_radius)
         number = number_of(self.number, sums.value.number, sums.variance.number)
-        moments = self.form.next_context(solved, mean, number)
-        return State(t, sums, mean, solved, Context(*moments, self.form.layout))
+        return State(t, sums, mean, solved, self.next_context(solved, mean, number))
+
+    def start(self) -> State:
+        """Start at the prior, without sums."""
+        nothing = Sums(**self.layout.unpack(np.zeros(self.layout.size)))
+        average, prior = NoisyAverage(nothing, Sums(*np.zeros(5))), self.structure.prior
+        state = self.state(0, average, np.zeros(prior.d), prior.start())
+        # as if the latents were known: under a wide prior nearly nothing would be said of them
+        mean, covariance = state.context
+        return state._replace(context=(mean, 0 * covariance))
+
+    def update(self, state: State, query: Query, noisy: Noisy) -> State:
+        """Average a release with those before it."""
+        latest = Sums(**self.layout.unpack(noisy.value / noisy.sample_rate))
+        noise = Sums(**self.layout.noise_variance(noisy.sd / noisy.sample_rate))
+        sums = state.sums.add(latest, noise, self.rate(state.t))
+        length = float(np.linalg.norm(self.layout.pack(sums.value._asdict())))
+        if length > self.longest:
+            shorter = (x * (self.longest / length) for x in sums.value)
+            sums = sums._replace(value=Sums(*shorter))
+        return self.state(state.t + 1, sums, state.mean, state.solved.gammas)
+
+    def posterior(self, state: State) -> GaussianPosterior:
+        """Add the noise: of (S + E) m = g the part E m varies by s^2 (|m|^2 I + m m') / 2."""
+        mean, solved, variance = state.mean, state.solved, state.sums.variance
+        weights = self.weights(solved.gammas)
+        of_mean = (mean @ mean) * np.eye(len(mean)) + np.outer(mean, mean)
+        of_slope = variance.score * np.eye(len(mean)) + variance.curvature / 2 * of_mean
+        V = solved.covariance
+        noise = V @ (weights @ weights * of_slope) @ V
+        return GaussianPosterior(mean, V, noise, solved.gammas)
 
 
-def build(
-    records: Records, structure: Structure, form: Form, release: ReleaseSpec, number: int | None
-) -> Method:
-    """Build a form.
+def build(records: Records, fit: Fit, release: ReleaseSpec) -> Method:
+    """Build a paper's fit.
 
     **Privacy.** Each release is one vector: score, curvature (its upper triangle, off-diagonals
     times sqrt 2), noise statistics and a one, clipped jointly. All else is post-processing.
     """
-    predictors, prior = structure
-    fit = _Fit(structure, form, number)
+    predictors, prior = fit.structure
 
     def compile_parts(backend: str) -> Compiled:
-        expects = [form.expect(records, predictor, backend) for predictor in predictors]
-        sums = contribution(records, predictors, prior.d, expects, backend)
-        return Compiled({release.name: sums}, partial(_update, fit))
+        expects = [fit.expect(records, predictor, backend) for predictor in predictors]
+        sums = contribution(records, fit.structure, fit.layout, expects, backend)
+        return Compiled({release.name: sums}, fit.update)
 
     skewed = [
         name
@@ -481,53 +494,22 @@ def build(
     ]
     doubts: tuple[Doubt, ...] = (uncentred(skewed, BY_ROUNDS),) if skewed else ()
     return Method(
-        size=form.layout.size,
+        size=fit.layout.size,
         releases=(release,),
         compile=compile_parts,
-        init=lambda rng: _init(fit),
+        init=lambda rng: fit.start(),
         query=lambda state, rng: Query(release.name, state.context),
-        posterior=lambda state, draws, rng: _posterior(fit, state).draw(prior, draws, rng),
-        noise_aware=lambda state, draws, rng: _posterior(fit, state).draw_with_noise(
+        posterior=lambda state, draws, rng: fit.posterior(state).draw(prior, draws, rng),
+        noise_aware=lambda state, draws, rng: fit.posterior(state).draw_with_noise(
             prior, draws, rng
         ),
-        describe=lambda state: _posterior(fit, state).describe(records, prior),
+        describe=lambda state: fit.posterior(state).describe(records, prior),
         trace=lambda state: {"mean_path": (("gaussian",), state.mean)},
-        settings={"form": form.title},
-        algorithms=(form.algorithm,),
+        settings={"form": fit.title},
+        algorithms=(fit.algorithm,),
         doubts=lambda state: doubts,
         defaults=(DEFAULTS,),
     )
-
-
-def _init(fit: _Fit) -> State:
-    layout, prior = fit.form.layout, fit.structure.prior
-    nothing = NoisyAverage(Sums(**layout.unpack(np.zeros(layout.size))), Sums(*np.zeros(5)))
-    state = fit.state(0, nothing, np.zeros(prior.d), prior.start())
-    # as if the latents were known: under a wide prior nearly nothing would be said of them
-    return state._replace(context=state.context._replace(covariance=0 * state.context.covariance))
-
-
-def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
-    layout, rate = fit.form.layout, noisy.sample_rate
-    latest = Sums(**layout.unpack(noisy.value / rate))
-    noise = Sums(**layout.noise_variance(noisy.sd / rate))
-    sums = state.sums.add(latest, noise, fit.form.rate(state.t))
-    length = float(np.linalg.norm(layout.pack(sums.value._asdict())))
-    if length > fit.form.longest:
-        shorter = (x * (fit.form.longest / length) for x in sums.value)
-        sums = sums._replace(value=Sums(*shorter))
-    return fit.state(state.t + 1, sums, state.mean, state.solved.gammas)
-
-
-def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
-    """Add the noise: of (S + E) m = g the part E m varies by s^2 (|m|^2 I + m m') / 2."""
-    mean, solved, variance = state.mean, state.solved, state.sums.variance
-    weights = fit.weights(solved.gammas)
-    of_mean = (mean @ mean) * np.eye(len(mean)) + np.outer(mean, mean)
-    of_slope = variance.score * np.eye(len(mean)) + variance.curvature / 2 * of_mean
-    V = solved.covariance
-    noise = V @ (weights @ weights * of_slope) @ V
-    return GaussianPosterior(mean, V, noise, solved.gammas)
 
 
 # --- the papers' forms -------------------------------------------------------------------------
@@ -538,7 +520,9 @@ def _vips(title: str, records: Records, structure: Structure, settings: VipsSett
     release, layout = typical(records, structure, settings)
     if title != "absolute":
         layout = layout.with_scales(curvature=DEFAULTS.ratio)
-    form = Form(
+    fit = Fit(
+        structure,
+        settings.records_in_sums,
         title,
         VARIATIONAL_BAYES,
         variational,
@@ -546,7 +530,7 @@ def _vips(title: str, records: Records, structure: Structure, settings: VipsSett
         lambda solved, mean, number: (mean, solved.covariance),
         layout,
     )
-    return build(records, structure, form, release, settings.records_in_sums)
+    return build(records, fit, release)
 
 
 # the second has the paper's ratio of noise between the two statistics
@@ -581,8 +565,8 @@ def cavity_of(solved: Solved, mean: np.ndarray, number: float) -> tuple[np.ndarr
 def damped(records: Records, structure: Structure, settings: SepSettings) -> Method:
     """Build stochastic expectation propagation: damped averages of sums of sites."""
     release, layout = typical(records, structure, settings)
-    form = Form("damped", EXPECTATION_PROPAGATION, sites, settings.rate, cavity_of, layout)
-    return build(records, structure, form, release, settings.records_in_sums)
+    how = ("damped", EXPECTATION_PROPAGATION, sites, settings.rate, cavity_of)
+    return build(records, Fit(structure, settings.records_in_sums, *how, layout), release)
 
 
 def algorithm3(records: Records, structure: Structure, settings: SepSettings) -> Method:
@@ -609,7 +593,9 @@ def algorithm3(records: Records, structure: Structure, settings: SepSettings) ->
         stacklevel=3,
     )
     predictors, prior = structure
-    form = Form(
+    fit = Fit(
+        structure,
+        number,
         "algorithm3, for reproduction",
         ALGORITHM_3,
         sites,
@@ -618,4 +604,47 @@ def algorithm3(records: Records, structure: Structure, settings: SepSettings) ->
         layout_of(len(predictors), prior.d).with_scales(number=DEFAULTS.count_scale),
         longest=number * release.clip_norm,
     )
-    return build(records, structure, form, release, number)
+    return build(records, fit, release)
+
+
+# --- topics ------------------------------------------------------------------------------------
+
+
+class _Counting(NamedTuple):
+    """Concentrations of topics, averaged over releases; negative counts become 0."""
+
+    eta: np.ndarray  # the prior's concentration, (topics, words)
+    t: int
+    average: NoisyAverage[np.ndarray]  # of concentrations, with one variance
+
+    @classmethod
+    def begin(cls, eta: np.ndarray, rng: np.random.Generator) -> Self:
+        start = rng.gamma(100.0, 0.01, eta.shape)  # as in Hoffman et al. (2010)
+        return cls(eta, 0, NoisyAverage(start, np.zeros(())))
+
+    @staticmethod
+    def releases(settings: VipsSettings) -> tuple[ReleaseSpec, ...]:
+        return (topics.counts_spec(settings),)
+
+    def query(self) -> Query:
+        return Query("statistics", geometric_mean(self.average.value))
+
+    def update(self, settings: VipsSettings, noisy: Noisy) -> Self:
+        counts, variance = topics.counts_of(noisy, self.eta.shape)
+        latest, rho = self.eta + np.maximum(counts, 0.0), settings.rate(self.t)
+        return self._replace(t=self.t + 1, average=self.average.add(latest, variance, rho))
+
+    def concentration(self) -> np.ndarray:
+        return self.average.value
+
+    def mass(self) -> np.ndarray:
+        return np.asarray(np.maximum((self.average.value - self.eta).sum(axis=1), 0.0))
+
+    def noise_variance(self) -> np.ndarray:
+        return np.full(self.eta.shape, self.average.variance)
+
+    def details(self) -> dict[str, Any]:
+        return {"noise_sd": ((), float(self.average.variance) ** 0.5)}
+
+
+absolute_topics = partial(topics.build, form=_Counting)

@@ -29,7 +29,7 @@ from pymc_dp.errors import PosteriorWarning
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model import Records
 from pymc_dp.postprocess.predict import predict
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.contribution import Noisy
 from pymc_dp.results.build import privacy_of, with_guarantee
 from pymc_dp.results.report import leaves_noise_out
 from pymc_dp.tables.formula import changed_copy, is_bambi, pymc_model

@@ -17,7 +17,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn
 
 import cloudpickle
 import dask
@@ -26,19 +26,20 @@ from dask.callbacks import Callback
 from pytensor.graph.utils import Scratchpad
 from scipy.sparse import issparse
 
-from pymc_dp.privacy.clipping import BeyondBoundError, clipped_sum
+from pymc_dp.privacy.clipping import Answer, Ask, BeyondBoundError, clipped_sum
 from pymc_dp.privacy.contribution import Contribution, Contributions
-from pymc_dp.privacy.noise import Grid, keyed
-from pymc_dp.privacy.partitions import Answer, Ask, LostError, PartitionError, nothing
+from pymc_dp.privacy.noise import KEY_BYTES, SecretRandom, keyed
 from pymc_dp.privacy.private_data import (
     Column,
     Columns,
     ColumnSpec,
     Partition,
     UnitBlocks,
-    refuse_copies,
+    opaque,
+    secret,
     units_of,
 )
+from pymc_dp.privacy.wall import LostError, PartitionError, nothing
 
 # recipes whose compiled contributions a process keeps: one is in use, and a few are of other fits
 KEPT = 4
@@ -102,27 +103,18 @@ class Layout(NamedTuple):
     number: int  # of units
 
 
+@opaque
 class Question(NamedTuple):
     """What one partition is asked for one release; its key is secret."""
 
-    position: int
-    partition: int
-    name: str
-    size: int
+    ask: Ask
+    place: int  # of the partition
     key: bytes
-    context: Any
-    grid: Grid
 
     def answer(self, recipe: bytes, partition: Partition) -> Answer:
         """Draw, clip and add up."""
-        generator = keyed(self.key)
         with borrowed(recipe) as contributions:
-            asked = cast(Contribution, contributions[self.name])
-            found = clipped_sum(partition, asked, self.context, self.size, generator, self.grid)
-        return Answer(self.position, self.partition, found)
-
-    def __repr__(self) -> str:
-        return "<Question>"
+            return clipped_sum(self.ask, self.place, partition, contributions, keyed(self.key))
 
 
 def compiles(recipe: Sealed) -> bool:
@@ -187,6 +179,7 @@ def as_rows(what: str, block: Any) -> Any:
 NO_WORKERS_SECONDS = 300.0
 
 
+@secret
 class Chunked:
     """Columns in blocks; blocks at the same place are one partition."""
 
@@ -221,15 +214,15 @@ class Chunked:
                 "released."
             ) from error
 
-    def clipped_sums(self, ask: Ask) -> Iterator[Answer]:
+    def clipped_sums(self, ask: Ask, random: SecretRandom) -> Iterator[Answer]:
         """Let partitions draw, clip and add up where rows are; a repeated task is the same."""
-        keys = ask.random.keys(len(self.numbers))
         digest = hashlib.sha256(self._recipe).hexdigest()
         recipe = dask.delayed(Sealed(self._recipe), name=f"pymc-dp-{digest}")
+        label = f"release-{ask.position}"
+        keys = [random.generator.bytes(KEY_BYTES) for _ in self.numbers]
         tasks = []
-        for k, (size, key) in enumerate(zip(ask.sizes, keys, strict=True)):
-            question = Question(ask.position, k, ask.name, int(size), key, ask.context, ask.grid)
-            label = f"release-{ask.position}"
+        for k, key in enumerate(keys):
+            question = Question(ask._replace(sizes={k: int(ask.sizes[k])}), k, key)
             tasks.append(self._task(label, k, Sealed(question), recipe, self._columns))
         yield from _computed(tasks, self._done)
 
@@ -248,8 +241,6 @@ class Chunked:
     def whole(self) -> NoReturn:
         """Refuse: not all records fit into memory."""
         raise PartitionError("records in chunks are not read at once")
-
-    __reduce__ = refuse_copies
 
     def _task(self, label: str, k: int, question: Sealed, recipe: Any, columns: Columns) -> Any:
         values = {name: column.values for name, column in columns.items()}

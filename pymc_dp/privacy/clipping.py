@@ -16,6 +16,7 @@ from pymc_dp.privacy.contribution import (
     OWNER,
     Batch,
     Contribution,
+    Contributions,
     FactoredContribution,
     RowContribution,
     UnitVector,
@@ -27,8 +28,7 @@ from pymc_dp.privacy.contribution import (
 )
 from pymc_dp.privacy.noise import Grid, Total
 from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, row_norms
-from pymc_dp.privacy.private_data import Partition, refuse_copies
-from pymc_dp.sampling.samplers import subset
+from pymc_dp.privacy.private_data import Partition, opaque, secret
 
 # a batch is processed in parts of at most so many numbers: 64 MB in double precision
 PART_SIZE = 2**23
@@ -38,6 +38,7 @@ CACHE_SIZE, ROWS_AT_ONCE = 2**21, 2**12
 WEIGHTED_AT_ONCE = 2**15
 
 
+@opaque
 class ClippedSum(NamedTuple):
     """The sum of clipped vectors, and their number."""
 
@@ -51,41 +52,66 @@ class ClippedSum(NamedTuple):
         most = grid.clip_norm * self.number if self.number else 0.0
         return bool(np.isfinite(norm) and norm <= most)
 
-    def __repr__(self) -> str:
-        return "<ClippedSum>"
-
 
 class BeyondBoundError(Exception):
     """A clipped sum is longer than its records can make it."""
 
 
+@opaque
+class Ask(NamedTuple):
+    """What the wall asks of all partitions for one release."""
+
+    position: int  # of the release among those that the wall has made
+    name: str  # of the contribution
+    sizes: np.ndarray | dict[int, int]  # by place of a partition: of its part of the batch
+    context: Any
+    grid: Grid  # with the clip norm
+
+
+@opaque
+class Answer(NamedTuple):
+    """A partition's clipped sum, and what it is the answer to."""
+
+    position: int  # of the release
+    place: int  # of the partition
+    sum: ClippedSum
+
+
 def clipped_sum(
+    ask: Ask,
+    place: int,
     partition: Partition,
-    contribution: Contribution,
-    context: Any,
-    size: int,
+    contributions: Contributions,
     generator: np.random.Generator,
-    grid: Grid,
-) -> ClippedSum:
-    """Draw a part of a batch from one partition, ``size`` of its units; add up clipped vectors.
+) -> Answer:
+    """Draw the part of a batch that the partition at a place has; add up clipped vectors.
 
     **Privacy.** As `SumsByRecord.clipped_sums`. A function of the partition, the public arguments
     and the state of the generator: made again with the same, it is the same.
     """
-    kind = SumsByRecord
+    kind, contribution = SumsByRecord, cast(Contribution, contributions[ask.name])
     if partition.units is not None:
         kind, contribution = SumsByUnit, for_units(contribution)
-    data = kind(partition, contribution, context, generator)
-    drawn = subset(generator, partition.number, size)
-    total = grid.nothing(contribution.size)
+    data = kind(partition, contribution, ask.context, generator)
+    drawn = subset(generator, partition.number, int(ask.sizes[place]))
+    total = ask.grid.nothing(contribution.size)
     with np.errstate(all="ignore"):  # bad records are expected, and warnings can be errors
-        for part in data.clipped_sums(drawn, grid):
-            if not part.is_within(grid):
+        for part in data.clipped_sums(drawn, ask.grid):
+            if not part.is_within(ask.grid):
                 raise BeyondBoundError
             total = total.plus(part.total)
-    return ClippedSum(total, len(drawn))
+    return Answer(ask.position, place, ClippedSum(total, len(drawn)))
 
 
+def subset(rng: np.random.Generator, number: int, size: int) -> np.ndarray:
+    """Draw a uniform subset of a size, as sorted rows; all rows need no draw."""
+    if size == number:
+        return np.arange(number, dtype=np.int64)
+    rows = rng.choice(number, size, replace=False, shuffle=False)
+    return np.sort(rows, kind="stable")  # in order, so that memory maps are read forward
+
+
+@secret
 @dataclass(frozen=True, eq=False, repr=False)
 class SumsByRecord:
     """The records of a partition, where each is clipped, in one release."""
@@ -131,7 +157,7 @@ class SumsByRecord:
         """Add up the clipped vectors of records, which are not formed."""
         contribution = cast(FactoredContribution, self._contribution)
         prepared, norms = self._prepared(_at_least_two(rows))
-        good = _is_good(norms) & (np.arange(len(norms)) < len(rows))
+        good = (norms <= LARGEST_NORM) & (np.arange(len(norms)) < len(rows))
         if not good.any():
             return grid.nothing(contribution.size)
         weights = np.where(good, clip_factors(norms, grid.largest_norm), 0.0)
@@ -152,7 +178,7 @@ class SumsByRecord:
         prepared = contribution.prepare(batch, context)
         norms = contribution.norms(prepared, context)
         _check_shape(norms, rows.shape)
-        good = _is_good(norms)
+        good = norms <= LARGEST_NORM  # nan is not
         if good.any() and not good.all() and not contribution.together:
             source = np.where(good, np.arange(len(good)), np.flatnonzero(good)[0])
             batch = take_rows(batch, self._partition.columns, source)
@@ -164,8 +190,6 @@ class SumsByRecord:
         if self._contribution.together and owner is not None:
             batch[OWNER] = owner
         return with_draws(self._contribution, batch, self._context, self._generator)
-
-    __reduce__ = refuse_copies
 
 
 class SumsByUnit(SumsByRecord):
@@ -205,17 +229,12 @@ class SumsByUnit(SumsByRecord):
             if count == 1:  # a second unit, as `_at_least_two`
                 rows, owner = np.tile(rows, 2), np.concatenate([owner, owner + 1])
             prepared, norms = self._prepared(rows, owner)
-            return unit_sums(unit, prepared, self._context, owner, _is_good(norms))[:count]
+            return unit_sums(unit, prepared, self._context, owner, norms <= LARGEST_NORM)[:count]
         if count > 1:
             each = (np.flatnonzero(owner == i) for i in range(count))
             return np.concatenate([self._sums(unit, at_once, rows[i], 0 * i) for i in each])
         cuts = (slice(start, start + at_once) for start in range(0, len(rows), at_once))
         return sum((self._sums(unit, at_once, rows[i], owner[i]) for i in cuts), np.zeros(1))
-
-
-def _is_good(norms: np.ndarray) -> np.ndarray:
-    """Whether vectors may be added: their norms are not nan, and at most `LARGEST_NORM`."""
-    return norms <= LARGEST_NORM
 
 
 def _at_least_two(rows: np.ndarray) -> np.ndarray:
@@ -226,7 +245,7 @@ def _at_least_two(rows: np.ndarray) -> np.ndarray:
 def _sum_of_clipped(vectors: np.ndarray, grid: Grid) -> Total:
     """Clip vectors, round each to the grid, and add up those that are finite."""
     norms = row_norms(vectors)
-    good = _is_good(norms)
+    good = norms <= LARGEST_NORM  # nan is not
     if not good.all():  # zero times nan would be nan
         vectors, norms = vectors[good], norms[good]
     return grid.sum_of(vectors * clip_factors(norms, grid.largest_norm)[:, None])

@@ -15,9 +15,32 @@ from pymc_dp.accounting.plan import Release
 from pymc_dp.privacy.noise import MOST_IN_FLOATING_SUM, SecretRandom
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import Columns, ColumnSpec, Partition
-from pymc_dp.privacy.query import Noisy, Query
 
 Batch = dict[str, np.ndarray]
+
+
+class Noisy(NamedTuple):
+    """A released sum."""
+
+    value: np.ndarray  # shape (size,): the clipped sum over the batch plus noise
+    sd: float  # the noise's standard deviation in every coordinate
+    # the rate at which records were drawn: ``value / sample_rate`` estimates the full sum
+    sample_rate: float
+
+    @property
+    def noise_to_signal(self) -> float:
+        """The noise's expected norm over the norm of what was released."""
+        return float(self.sd * self.value.size**0.5 / max(np.linalg.norm(self.value), 1e-300))
+
+
+class Query(NamedTuple):
+    """A request for one release; public values alone."""
+
+    name: str  # of a release that the plan still holds
+    context: Any  # the contribution's second argument, beside the records
+    clip_norm: float | None = None  # in place of the plan's; a function of released values alone
+    draw: Any = None  # the public draw behind the context, kept for the update that follows
+
 
 # name in a batch of the unit of every record, numbered from 0 in the order of the records
 OWNER = "unit of the record"
@@ -179,15 +202,3 @@ def unit_sums(
         weights = np.where(good & (owner == i), 1.0, 0.0)
         sums[i] = unit.weighted_sum(prepared, context, weights)
     return sums
-
-
-def rehearse(contribution: Contribution, batch: Batch, context: Any, units: bool) -> np.ndarray:
-    """Run every function once, and return a vector of a release's shape."""
-    contribution = for_units(contribution) if units else contribution
-    batch = with_draws(contribution, batch, context, np.random.default_rng(0))
-    prepared = contribution.prepare(batch, context)
-    norms = contribution.norms(prepared, context)
-    if units:
-        unit, owner = unit_vector(contribution), np.arange(len(norms))
-        unit.vectors(unit_sums(unit, prepared, context, owner, owner >= 0), context)
-    return contribution.weighted_sum(prepared, context, np.zeros(len(norms)))

@@ -24,7 +24,7 @@ import numpy as np
 from randomgen import ChaCha
 from scipy.special import ndtri
 
-from pymc_dp.privacy.private_data import refuse_copies
+from pymc_dp.privacy.private_data import secret
 
 # No more units are read. Their sum, in grid steps, is a whole number of 64 bits.
 MOST_UNITS = 2**28
@@ -184,6 +184,7 @@ def keyed(key: bytes) -> np.random.Generator:
     return np.random.Generator(ChaCha(key=int.from_bytes(key, "little")))
 
 
+@secret
 class SecretRandom:
     """A cryptographic generator, keyed by the operating system and keyed anew after a fork.
 
@@ -212,10 +213,6 @@ class SecretRandom:
         """The generator of batches; a child process gets a key of its own."""
         return self._keyed()[1]
 
-    def keys(self, number: int) -> list[bytes]:
-        """Draw new keys, by which other processes make generators of their own (`keyed`)."""
-        return [self.generator.bytes(KEY_BYTES) for _ in range(number)]
-
     def rounded_gaussian(self, sd: float, step: float, size: int) -> np.ndarray:
         """Draw N(0, sd^2) noise as whole numbers of steps, shape (size,), exactly rounded."""
         generator = self._keyed()[0]
@@ -234,5 +231,3 @@ class SecretRandom:
         else:
             seed = self._test_seed
             self._generators = np.random.default_rng(seed), np.random.default_rng([seed, 1])
-
-    __reduce__ = refuse_copies

@@ -20,6 +20,21 @@ def refuse_copies(self: object) -> NoReturn:
     raise TypeError(f"{type(self).__name__} holds secrets and must not be pickled or copied.")
 
 
+def opaque[Kind](kind: Kind) -> Kind:
+    """Print objects of a class as its name alone."""
+    of_class: Any = kind
+    of_class.__repr__ = lambda self: f"<{type(self).__name__}>"
+    return kind
+
+
+def secret[Kind](kind: Kind) -> Kind:
+    """Print objects of a class as its name alone, and refuse to pickle or copy them."""
+    of_class: Any = opaque(kind)
+    of_class.__reduce__ = refuse_copies
+    return kind
+
+
+@secret
 class Units(NamedTuple):
     """The records by unit; private, for the wall alone."""
 
@@ -27,9 +42,6 @@ class Units(NamedTuple):
     order: np.ndarray  # shape (records,): row numbers, those of one unit side by side
     # shape (units + 1,): where in ``order`` each unit starts, and where the last one ends
     starts: np.ndarray
-
-    def __repr__(self) -> str:
-        return "<Units>"
 
     @property
     def number(self) -> int:
@@ -79,6 +91,7 @@ def units_of(codes: np.ndarray, name: str) -> Units:
     return Units(name, order, np.append(firsts, len(codes)))
 
 
+@secret
 class Blocks(NamedTuple):
     """An array that is cut into blocks along axis 0, one for each partition."""
 
@@ -87,25 +100,14 @@ class Blocks(NamedTuple):
     shape: tuple[int, ...]  # of the whole
     dtype: np.dtype[Any]
 
-    def __repr__(self) -> str:
-        return "<Blocks>"
 
-    def __reduce__(self) -> NoReturn:
-        refuse_copies(self)
-
-
+@secret
 class UnitBlocks(NamedTuple):
     """The records by unit, where all records of a unit lie in one partition."""
 
     name: str  # the ``pm.Data`` that holds the codes
     codes: Blocks
     numbers: tuple[int, ...]  # of units in each partition
-
-    def __repr__(self) -> str:
-        return "<UnitBlocks>"
-
-    def __reduce__(self) -> NoReturn:
-        refuse_copies(self)
 
     @property
     def number(self) -> int:
@@ -148,18 +150,13 @@ class ColumnSpec(NamedTuple):
         return np.zeros(self.shape_of(rows), self.dtype)
 
 
+@secret
 class Column(NamedTuple):
     """The values of one leaf of the model's graph."""
 
     values: Any  # an array, a memory map, a SciPy sparse matrix or `Blocks`
     axis: int  # of the records
     dtype: str  # of the graph's input
-
-    def __repr__(self) -> str:
-        return "<Column>"
-
-    def __reduce__(self) -> NoReturn:
-        refuse_copies(self)
 
     @property
     def rows(self) -> int:
@@ -189,6 +186,7 @@ class Column(NamedTuple):
 Columns = Mapping[str, Column]  # by the name of the leaf
 
 
+@secret
 class PrivateData:
     """Hold the private columns by name, and which records belong to one privacy unit.
 
@@ -209,13 +207,10 @@ class PrivateData:
         values = next(iter(columns.values())).values
         self.partitions = len(values.parts) if isinstance(values, Blocks) else 1
 
-    def __repr__(self) -> str:
-        return "<PrivateData>"
-
-    __reduce__ = refuse_copies
     __iter__ = None
 
 
+@secret
 class Partition(NamedTuple):
     """The content of a `PrivateData`, or those of its records that lie in one place."""
 

@@ -2,25 +2,52 @@
 
 A release is booked, then draws a batch, clips the vector of each privacy unit, adds the vectors up
 and adds noise. The unit is a record, unless the caller declares which records belong together.
+
+Records are in partitions: one in memory, or several in chunks (`privacy.chunks`), maybe on other
+machines. ``ready`` brings contributions there, before anything is booked. For ``clipped_sums`` each
+draws its part of a batch, clips, adds up and hands over nothing else; ``done`` is called after
+each. ``read`` calls a function of each, for private values; ``whole`` returns all records.
 """
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from pymc_dp.accounting.plan import GAUSSIAN, SMALLEST_CLIP_NORM, Plan, Release
-from pymc_dp.errors import ReleaseError
-from pymc_dp.privacy.clipping import BeyondBoundError
-from pymc_dp.privacy.contribution import Contribution, Contributions, FactoredContribution
+from pymc_dp.errors import ReleaseError, UnreadableError
+from pymc_dp.privacy.clipping import Answer, Ask, BeyondBoundError, clipped_sum
+from pymc_dp.privacy.contribution import (
+    Contribution,
+    Contributions,
+    FactoredContribution,
+    Noisy,
+    Query,
+)
 from pymc_dp.privacy.noise import MOST_UNITS, Grid, SecretRandom
-from pymc_dp.privacy.partitions import Ask, PartitionError, in_partitions, nothing, one_of_each
-from pymc_dp.privacy.private_data import PrivateData, open_private, refuse_copies
-from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.private_data import (
+    Blocks,
+    Columns,
+    Partition,
+    PrivateData,
+    UnitBlocks,
+    Units,
+    open_private,
+    secret,
+)
+
+if TYPE_CHECKING:
+    from pymc_dp.privacy.chunks import Chunked
 
 
+def nothing() -> None:
+    """Report nothing."""
+
+
+@secret
 class PrivacyWall:
     """Release noisy sums of private data, as many as the plan holds.
 
@@ -121,11 +148,15 @@ class PrivacyWall:
 
     def _clipped_sum(self, size: int, sizes: np.ndarray, query: Query, grid: Grid) -> np.ndarray:
         """Add up the partitions' clipped sums, in grid steps; check each against its bound."""
-        position, context = len(self._made), query.context
-        ask = Ask(position, query.name, sizes, context, grid, self.random)
+        ask = Ask(len(self._made), query.name, sizes, query.context, grid)
         total = grid.nothing(size)
         try:
-            for found in one_of_each(self._partitions.clipped_sums(ask), ask):
+            answers = list(self._partitions.clipped_sums(ask, self.random))
+            # otherwise a record would count twice, or the batch would not be the one that was drawn
+            expected = [(ask.position, k, int(size)) for k, size in enumerate(sizes)]
+            if [(position, k, found.number) for position, k, found in answers] != expected:
+                raise PartitionError("the partitions did not answer once each")
+            for _, _, found in answers:
                 if not found.is_within(grid):
                     raise BeyondBoundError
                 total = total.plus(found.total)
@@ -144,4 +175,60 @@ class PrivacyWall:
             raise ReleaseError(f"The graph failed with {type(error).__name__}.") from None
         return grid.rounded(total)
 
-    __reduce__ = refuse_copies
+
+# --- partitions --------------------------------------------------------------------------------
+
+
+class PartitionError(Exception):
+    """A partition failed, or there is not exactly one answer of each; the text holds no data."""
+
+    kind = ReleaseError  # what the wall raises in its place
+
+
+class LostError(PartitionError):
+    """A partition could not be read, or its worker was lost, whichever rows were drawn."""
+
+    kind = UnreadableError
+
+
+@secret
+class InMemory:
+    """One partition: arrays, memory maps and sparse matrices."""
+
+    def __init__(self, columns: Columns, units: Units | None) -> None:
+        self._partition = Partition(columns, units)
+        self.numbers = np.array([self._partition.number])  # of records, or units, in each
+
+    def ready(
+        self,
+        contributions: Contributions,
+        compile_again: Callable[[], Contributions],
+        done: Callable[[], None],
+    ) -> None:
+        """Keep the contributions; nothing has to be sent."""
+        self._contributions, self._done = contributions, done
+
+    def clipped_sums(self, ask: Ask, random: SecretRandom) -> Iterator[Answer]:
+        """Draw, clip and add up here."""
+        found = clipped_sum(ask, 0, self._partition, self._contributions, random.generator)
+        self._done()
+        yield found
+
+    def read(self, function: Callable[[Partition], Any], names: Iterable[str] = ()) -> list[Any]:
+        """Call a function of all records here; it picks its columns itself."""
+        return [function(self._partition)]
+
+    def whole(self) -> Partition:
+        """Return all records."""
+        return self._partition
+
+
+def in_partitions(
+    columns: Columns, units: Units | UnitBlocks | None = None
+) -> "InMemory | Chunked":
+    """Find the partitions of columns, and of the units that their records belong to."""
+    if not any(isinstance(column.values, Blocks) for column in columns.values()):
+        return InMemory(columns, cast(Units | None, units))
+    from pymc_dp.privacy.chunks import Chunked  # needs Dask
+
+    return Chunked(columns, cast(UnitBlocks | None, units))

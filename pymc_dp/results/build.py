@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from pymc_dp.accounting.accountants import PLD, SMALLEST_PLD_DELTA, accountant_named
+from pymc_dp.accounting.accountants import PLD, SMALLEST_PLD_DELTA, Selection, accountant_named
 from pymc_dp.accounting.plan import Neighbours, Plan, Release, unit_label
-from pymc_dp.accounting.selection import Selection
 from pymc_dp.model import Records
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dp.accounting.plan import GAUSSIAN, MOST, ReleaseSpec, checked_number
-from pymc_dp.accounting.selection import Selection, draw_runs
+from pymc_dp.accounting.accountants import Selection, draw_runs
+from pymc_dp.accounting.plan import GAUSSIAN, MOST, Full, ReleaseSpec, checked_number
 from pymc_dp.calibration.budget import calibrate_selection, split_terms, warn_if_weak
 from pymc_dp.contributions.checks import Range, check_range, predictive_density
 from pymc_dp.driver.fit import check_seed, number_of_draws, set_up_method
@@ -31,11 +31,9 @@ from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.methods.method import Compiled, Method, Stage, Staged, chain
 from pymc_dp.methods.options import require_shared_latents
 from pymc_dp.model import Records
-from pymc_dp.privacy.contribution import RowContribution
+from pymc_dp.privacy.contribution import Query, RowContribution
 from pymc_dp.privacy.noise import SecretRandom
-from pymc_dp.privacy.query import Query
 from pymc_dp.results.build import Outcome
-from pymc_dp.sampling.samplers import Full
 
 # in a setting or among the options these would be a second budget
 BUDGET = {"epsilon", "delta", "noise_multiplier", "accountant", "neighbours", "unit"}

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from pymc_dp.accounting.accountants import PLD
-from pymc_dp.accounting.plan import ReleaseSpec, _cached
+from pymc_dp.accounting.plan import Full, Poisson, ReleaseSpec, _cached
 from pymc_dp.calibration.budget import calibrate_plan
 from pymc_dp.driver.explain import calibrate, epsilon
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.sampling.samplers import Full, Poisson
 from tests.plans import plan_from
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_dp_accounting")

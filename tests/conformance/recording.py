@@ -8,8 +8,8 @@ import xarray as xr
 
 import pymc_dp
 from pymc_dp.accounting.plan import Plan, Release
+from pymc_dp.privacy.contribution import Noisy, Query
 from pymc_dp.privacy.private_data import Column, ColumnSpec, PrivateData, units_of
-from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.privacy.wall import PrivacyWall
 from tests.guarantees.toys import seen_noise
 

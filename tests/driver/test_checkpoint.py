@@ -15,7 +15,7 @@ from pymc_dp.driver import run
 from pymc_dp.driver.run import Checkpoint
 from pymc_dp.errors import UnreadableError
 from pymc_dp.ledger import file as ledger_file
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.contribution import Noisy
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
 from tests import zoo

@@ -12,12 +12,21 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from pymc_dp.accounting.accountants import ACCOUNTANTS, CENTRAL_LIMIT
-from pymc_dp.accounting.plan import Neighbours, Plan, Release, ReleaseSpec, event_of_batch
+from pymc_dp.accounting.accountants import ACCOUNTANTS
+from pymc_dp.accounting.plan import (
+    SAMPLERS,
+    Full,
+    Neighbours,
+    Plan,
+    Poisson,
+    Release,
+    ReleaseSpec,
+    event_of_batch,
+)
+from pymc_dp.calibration.budget import CENTRAL_LIMIT, granting
 from pymc_dp.driver.explain import epsilon
 from pymc_dp.methods.method import with_shares
 from pymc_dp.results.build import plan_from_json
-from pymc_dp.sampling.samplers import SAMPLERS, Full, Poisson
 from tests.plans import batch_of, plan_from
 
 
@@ -163,11 +172,11 @@ def test_shares_are_those_of_the_whole_budget():
     one = [ReleaseSpec("a", Poisson(0.1), 1.0, 50), ReleaseSpec("b", Poisson(0.3), 1.0, 5)]
     two = with_shares(one, ReleaseSpec("c", Full(), 1.0, 4, share=0.3))
     three = with_shares(two, ReleaseSpec("d", Poisson(0.5), 1.0, 2, share=0.2))
-    granted = plan_from((), "add_remove", 1e-5, "pld").granting(three, 4.0).releases
+    granted = granting(plan_from((), "add_remove", 1e-5, "pld"), three, 4.0).releases
     cost = {r.name: r.count * (r.sampler.rate / r.noise_multiplier) ** 2 for r in granted}
     assert cost["d"] / sum(cost.values()) == pytest.approx(0.2)
     assert cost["c"] / (sum(cost.values()) - cost["d"]) == pytest.approx(0.3)
     assert [r.noise_multiplier for r in granted[:2]] == [4.0, 4.0]
     more = [*three, ReleaseSpec("e", Full(), 1.0, 1, share=0.6)]
     with pytest.raises(ValueError, match="leave nothing"):
-        plan_from((), "add_remove", 1e-5, "pld").granting(more, 4.0)
+        granting(plan_from((), "add_remove", 1e-5, "pld"), more, 4.0)

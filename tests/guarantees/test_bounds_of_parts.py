@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import pymc_dp
+from pymc_dp.privacy.contribution import Noisy
 from pymc_dp.privacy.norms import row_norms
-from pymc_dp.privacy.query import Noisy
 from tests.guarantees import vips_toys
 from tests.guarantees.test_sensitivity import classes, network, regression, toy
 from tests.guarantees.vips_toys import N, dense, prepared

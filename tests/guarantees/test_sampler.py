@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_dp.sampling.samplers import SAMPLERS, Poisson, subset
+from pymc_dp.accounting.plan import SAMPLERS, Poisson
+from pymc_dp.privacy.clipping import subset
 from tests.plans import batch_of
 
 ALPHA = 1e-6

@@ -16,12 +16,10 @@ import pymc_dp
 import pymc_dp.privacy.clipping
 import pymc_dp.privacy.wall
 from pymc_dp import ReleaseError
-from pymc_dp.accounting.plan import Release
-from pymc_dp.privacy.contribution import FactoredContribution
+from pymc_dp.accounting.plan import Full, Poisson, Release
+from pymc_dp.privacy.contribution import FactoredContribution, Query
 from pymc_dp.privacy.noise import SecretRandom
-from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
-from pymc_dp.sampling.samplers import Full, Poisson
 from tests import zoo
 from tests.guarantees.toys import vectors, wall_of
 from tests.plans import plan_from
@@ -197,12 +195,12 @@ DOORS = {
     "release": "driver/run privacy/wall",
     "open_private": "privacy/private_data privacy/wall",  # data of several models are joined
     # reconstruct reads new rows, which its caller hands over
-    "take": "papers/posterior_draw postprocess/reconstruct privacy/clipping privacy/private_data",
+    "take": "papers/sampling postprocess/reconstruct privacy/clipping privacy/private_data",
     "_clipped_sum": "privacy/wall",
     "_book": "privacy/wall",
     # what holds the data is asked by the wall, and before a fit by what checks values
     "in_partitions": "model/columns model/value_checks privacy/wall",
-    "clipped_sum": "privacy/chunks privacy/partitions",  # in a task of a chunk, and in memory
+    "clipped_sum": "privacy/chunks privacy/wall",  # in a task of a chunk, and in memory
     "clipped_sums": "privacy/clipping privacy/wall",
     "SumsByRecord SumsByUnit cut": "privacy/clipping",
     "urandom ChaCha": "privacy/noise",
@@ -236,5 +234,5 @@ def test_no_other_module_reaches_into_what_holds_data():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and (node.attr in holders or "_PrivateData" in node.attr)
     }
-    homes = ("wall.py", "clipping.py", "noise.py", "private_data.py", "partitions.py", "chunks.py")
+    homes = ("wall.py", "clipping.py", "noise.py", "private_data.py", "chunks.py")
     assert reads == {f"privacy/{home}" for home in homes}

@@ -14,7 +14,7 @@ PAGE = (PACKAGE.parent / "docs" / "architecture.md").read_text()
 GUARDED = {
     "pymc_dp.privacy.private_data": {"open_private"},
     "pymc_dp.privacy.clipping": {"clipped_sum", "SumsByRecord", "SumsByUnit"},
-    "pymc_dp.privacy.partitions": {"in_partitions", "InMemory"},
+    "pymc_dp.privacy.wall": {"in_partitions", "InMemory"},
     "pymc_dp.privacy.noise": {"SecretRandom", "TEST_SEED"},
 }
 ACCOUNTANTS = ("pymc_dp.accounting.accountants", "dp_accounting", "autodp", "randomgen", "secrets")

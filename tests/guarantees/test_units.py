@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 import pymc_dp.privacy.clipping
+from pymc_dp.accounting.plan import Poisson
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.norms import row_norms
-from pymc_dp.sampling.samplers import Poisson
 from pymc_dp.testing import deterministic_noise
 from tests.guarantees import toys
 from tests.guarantees.test_sensitivity import check_neighbours, counted, number

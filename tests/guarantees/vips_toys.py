@@ -6,8 +6,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_dp.driver.fit import set_up
-from pymc_dp.privacy.contribution import Contribution
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.contribution import Contribution, Noisy
 from tests.zoo import build as model_of
 from tests.zoo import columns_of
 

@@ -23,8 +23,8 @@ from pymc_dp.accounting.accountants import divergences
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.ledger.filters import FILTERS, Cost, ExternalMechanism, Price, best_order
+from pymc_dp.privacy.contribution import Query
 from pymc_dp.privacy.private_data import Column, PrivateData
-from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.results.build import plan_from_json
 from pymc_dp.testing import deterministic_noise

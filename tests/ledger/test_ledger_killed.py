@@ -17,7 +17,7 @@ import pytest
 from pymc_dp import Ledger
 from pymc_dp.accounting.accountants import divergences
 from pymc_dp.ledger.file import fits_of
-from pymc_dp.privacy.query import Query
+from pymc_dp.privacy.contribution import Query
 from pymc_dp.privacy.wall import PrivacyWall
 from tests.ledger.test_ledger import FORK, wall_with
 from tests.plans import plan_from, release_from

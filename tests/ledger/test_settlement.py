@@ -16,7 +16,7 @@ from pymc_dp.errors import UnbookedError, UnreadableError
 from pymc_dp.ledger import file as ledger_file
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.ledger.ledger import Booking
-from pymc_dp.privacy.query import Query
+from pymc_dp.privacy.contribution import Query
 from pymc_dp.privacy.wall import PrivacyWall
 from tests.ledger.test_ledger import CHEAP_AND_DEAR, FORK, FULL, ONE, fit, plan_of, stop, wall_with
 from tests.ledger.test_ledger_walk import goes_on_although_it_ended
@@ -99,7 +99,8 @@ def test_a_release_that_failed_costs_the_whole_plan_whichever_it_was(new, model,
 
 
 def test_a_price_that_tells_when_a_release_failed_is_caught(new, model, monkeypatch):
-    monkeypatch.setattr(ledger_file, "pay_whole", ledger_file.settle)
+    settle = ledger_file.settle
+    monkeypatch.setattr(ledger_file, "settle", lambda path, fit, whole=False: settle(path, fit))
     first, second = fits_that_failed(new(), model, monkeypatch)
     assert first.owed < second.owed
 

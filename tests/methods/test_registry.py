@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import pymc_dp
+from pymc_dp.accounting.plan import Poisson
 from pymc_dp.driver.fit import set_up
 from pymc_dp.methods.registry import METHODS, method_named
-from pymc_dp.sampling.samplers import Poisson
 from tests import zoo
 
 TERMS = {"sampling": Poisson, "num_records": None, "noise": 1.0}

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
+from pymc_dp.accounting.plan import Poisson
 from pymc_dp.contributions.gradients import gradient, gradient_rows, on_batch
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.advi import AdviOptions, build
 from pymc_dp.model import separate
 from pymc_dp.papers.gradient_steps import MEAN_FIELD, by_steps
-from pymc_dp.sampling.samplers import Poisson
 from tests import zoo
 from tests.zoo import separated
 

@@ -12,9 +12,8 @@ import pytest
 
 import pymc_dp
 from pymc_dp.model import separate
-from pymc_dp.papers.posterior_draw import posterior_draw, temperature_of
-from pymc_dp.papers.sampling import filling_sd, langevin_step
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.papers.sampling import filling_sd, langevin_step, posterior_draw, temperature_of
+from pymc_dp.privacy.contribution import Noisy
 from tests import zoo
 from tests.plans import plan_from, release_from
 

@@ -14,7 +14,7 @@ from pymc_dp.contributions import checks
 from pymc_dp.contributions.checks import Range
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.postprocess import effect as margins_of
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.contribution import Noisy
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")
 TERMS = {"epsilon": 4.0, "delta": 1e-5}

@@ -18,12 +18,10 @@ from pymc_dp.errors import UnreadableError
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.privacy import chunks as chunked
 from pymc_dp.privacy.chunks import Question, borrowed, packed
-from pymc_dp.privacy.clipping import ClippedSum
-from pymc_dp.privacy.contribution import RowContribution
-from pymc_dp.privacy.partitions import Answer, Ask, in_partitions
+from pymc_dp.privacy.clipping import Answer, Ask, ClippedSum
+from pymc_dp.privacy.contribution import Query, RowContribution
 from pymc_dp.privacy.private_data import Blocks, UnitBlocks, Units, units_of
-from pymc_dp.privacy.query import Query
-from pymc_dp.privacy.wall import PrivacyWall
+from pymc_dp.privacy.wall import PrivacyWall, in_partitions
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
 from tests.guarantees.toys import before_noise, rows, vectors, wall_of
@@ -256,11 +254,12 @@ def test_codes_that_change_between_two_reads_end_the_release():
         wall.release(Query("score", None))
 
 
+ASK = Ask(0, "score", np.array([98765]), 98765, 98765.0)
 HELD = {
-    "question": Question(0, 0, "score", 98765, b"98765", 98765, 98765.0),
+    "question": Question(ASK, 0, b"98765"),
     "sum": ClippedSum(np.full(2, 98765.0), 98765),
     "answer": Answer(0, 0, ClippedSum(np.full(2, 98765.0), 98765)),
-    "ask": Ask(0, "score", np.array([98765]), 98765, 98765.0, None),
+    "ask": ASK,
     "units": units_of(np.array([98765]), "98765"),
 }
 

@@ -13,8 +13,8 @@ import pymc_dp
 from pymc_dp import ReleaseError
 from pymc_dp.driver.fit import set_up
 from pymc_dp.model import Column, PrivateData
+from pymc_dp.privacy.contribution import Query
 from pymc_dp.privacy.private_data import ColumnSpec, open_private, units_of
-from pymc_dp.privacy.query import Query
 from pymc_dp.privacy.wall import PrivacyWall
 from tests import zoo
 from tests.guarantees.toys import before_noise, wall_of

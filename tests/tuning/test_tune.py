@@ -19,15 +19,13 @@ from scipy.stats import chisquare
 
 import pymc_dp
 from pymc_dp import Ledger, ReleaseError
-from pymc_dp.accounting.accountants import ORDERS, divergences
-from pymc_dp.accounting.plan import Release, ReleaseSpec, relative_noise
-from pymc_dp.accounting.selection import ETA, Selection, draw_runs, halting
-from pymc_dp.calibration.budget import calibrate_selection
+from pymc_dp.accounting.accountants import ETA, ORDERS, Selection, divergences, draw_runs, halting
+from pymc_dp.accounting.plan import Full, Poisson, Release, ReleaseSpec
+from pymc_dp.calibration.budget import calibrate_selection, relative_noise
 from pymc_dp.contributions.checks import Range
 from pymc_dp.driver.fit import set_up
 from pymc_dp.ledger.file import fits_of
 from pymc_dp.privacy.wall import PrivacyWall
-from pymc_dp.sampling.samplers import Full, Poisson
 from pymc_dp.tuning.tune import NAME, with_score
 from tests import zoo
 from tests.plans import plan_from, release_from

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy.optimize import minimize
 
-from pymc_dp.accounting.plan import ReleaseSpec
+from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.checks import HISTOGRAM_NORM, outcome_histogram
 from pymc_dp.contributions.gradients import each_gradient, on_batch
@@ -20,9 +20,7 @@ from pymc_dp.engine.outcomes import made_up_outcomes, outcomes_alone
 from pymc_dp.methods.method import Compiled, Method, PrivateStart, Values, reported_as
 from pymc_dp.methods.prior import finite_draws, prior_gradient
 from pymc_dp.model import Records
-from pymc_dp.privacy.contribution import Batch
-from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.sampling.samplers import Full
+from pymc_dp.privacy.contribution import Batch, Noisy, Query
 
 
 class Defaults(NamedTuple):

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment, minimize
 from scipy.special import log_softmax, softmax
 
-from pymc_dp.accounting.plan import ReleaseSpec
+from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.blocks import nearly_equal, probe_rows
 from pymc_dp.methods.method import Compiled, Method, PrivateStart, Stage, Values, chain
@@ -26,10 +26,8 @@ from pymc_dp.methods.mixture.model import Components, MixtureModel, components, 
 from pymc_dp.methods.normal import Spectrum, number_of
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
-from pymc_dp.privacy.contribution import Batch, RowContribution
+from pymc_dp.privacy.contribution import Batch, Noisy, Query, RowContribution
 from pymc_dp.privacy.norms import product
-from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.sampling.samplers import Full
 
 
 class Defaults(NamedTuple):

@@ -48,8 +48,7 @@ from pymc_dp.methods.normal import (
     within_trust_region,
 )
 from pymc_dp.model import Records
-from pymc_dp.privacy.contribution import Batch, RowContribution
-from pymc_dp.privacy.query import Noisy, Query
+from pymc_dp.privacy.contribution import Batch, Noisy, Query, RowContribution
 
 if TYPE_CHECKING:
     from pymc_dp.methods.sep.sep import Settings

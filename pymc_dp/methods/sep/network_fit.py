@@ -18,6 +18,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.math import Dot
 
+from pymc_dp.accounting.plan import Full
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate.blocks import for_each_row, ones, probe_rows
 from pymc_dp.methods.conjugate.exponential import (
@@ -44,10 +45,8 @@ from pymc_dp.methods.normal import (
 from pymc_dp.methods.sep.network import DEFAULTS, PROBIT_SCALE, Network, inner, log_cdf
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
-from pymc_dp.privacy.contribution import Batch, RowContribution
+from pymc_dp.privacy.contribution import Batch, Noisy, Query, RowContribution
 from pymc_dp.privacy.norms import clip_factors, row_norms
-from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.sampling.samplers import Full
 
 if TYPE_CHECKING:
     from pymc_dp.methods.sep.sep import Settings

@@ -20,7 +20,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV
 from scipy.special import expit
 
-from pymc_dp.accounting.plan import ReleaseSpec
+from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.contributions.local_latents import MOST_LATENTS
 from pymc_dp.methods.conjugate.blocks import (
@@ -49,9 +49,7 @@ from pymc_dp.methods.method import BELIEF_NETS, Compiled, Draws, Method, beside,
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, pt
-from pymc_dp.privacy.contribution import Batch, FactoredContribution
-from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.sampling.samplers import Full
+from pymc_dp.privacy.contribution import Batch, FactoredContribution, Noisy, Query
 
 if TYPE_CHECKING:
     from pymc_dp.methods.vips.vips import Settings

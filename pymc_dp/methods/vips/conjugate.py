@@ -67,9 +67,8 @@ from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
-from pymc_dp.privacy.contribution import Batch, RowContribution
+from pymc_dp.privacy.contribution import Batch, Noisy, Query, RowContribution
 from pymc_dp.privacy.norms import row_norms
-from pymc_dp.privacy.query import Noisy, Query
 
 if TYPE_CHECKING:
     from pymc_dp.methods.vips.vips import Settings

@@ -20,7 +20,7 @@ import xarray as xr
 from pytensor.tensor.random.basic import DirichletRV
 from scipy.sparse import csr_matrix
 
-from pymc_dp.accounting.plan import ReleaseSpec
+from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.methods.conjugate.blocks import at_point, conjugate_prior, dims_of, nearly_equal
 from pymc_dp.methods.conjugate.exponential import (
     DIRICHLET,
@@ -34,9 +34,7 @@ from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
-from pymc_dp.privacy.contribution import Batch, FactoredContribution
-from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.sampling.samplers import Full
+from pymc_dp.privacy.contribution import Batch, FactoredContribution, Noisy, Query
 
 if TYPE_CHECKING:
     from pymc_dp.methods.vips.vips import Settings

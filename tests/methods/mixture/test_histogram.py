@@ -17,7 +17,7 @@ from pymc_dp.methods.mixture.histogram import (
     update,
 )
 from pymc_dp.model import separate
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.contribution import Noisy
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import build
 

@@ -18,7 +18,7 @@ from pymc_dp.methods.mixture.sketch import (
     read,
 )
 from pymc_dp.model import separate
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.contribution import Noisy
 
 K, N, SD = 4, 1000, 0.5
 # noise over the clip norm where a fifth of epsilon = 1, delta = 1e-5 is spent on one release

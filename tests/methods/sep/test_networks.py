@@ -11,7 +11,7 @@ from pymc_dp.driver.run import compile_method
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.methods.sep import network_fit, sep
-from pymc_dp.privacy.query import Noisy
+from pymc_dp.privacy.contribution import Noisy
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import build as model_of
 

@@ -11,7 +11,7 @@ how graphs index arrays (`gather_layout`, `counted_rows`).
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import singledispatch
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.basic import Constant, Variable
@@ -257,8 +257,9 @@ def _along(op: Softmax | LogSoftmax | CumOp, node: Node, output: int, k: int) ->
     yield Carries(0, k)
 
 
-@_needs.register
-def _product(op: Dot | Blockwise, node: Node, output: int, k: int) -> Iterator[Need]:
+@_needs.register(Dot)
+@_needs.register(Blockwise)
+def _product(op: Any, node: Node, output: int, k: int) -> Iterator[Need]:
     stacked = isinstance(op, Blockwise)
     own = [len(sides) for sides in op.inputs_sig] if stacked else [x.type.ndim for x in node.inputs]
     batch = node.outputs[output].type.ndim - len(op.outputs_sig[output]) if stacked else 0

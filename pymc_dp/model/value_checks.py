@@ -628,12 +628,12 @@ def statistics_of_records(
         for what, every in numbers.items()
         if (given := [x for x in every if float(f"{x:.2g}") != x])
     }
-    known = [("the number of records or units", n) for n in counts] if exact else []
+    known: list[tuple[str, float]] = [("the number of records or units", n) for n in counts]
     for x in table.values() if exact else ():
         if x.values.dtype.kind in "biuf" and x.role != "beside":
             for column in x.vectors:
-                numbers_of = _statistics(column[np.isfinite(column)].astype("float64"))
-                known += [(f"{statistic} of {x.name}", value) for statistic, value in numbers_of]
+                for statistic, value in _statistics(column[np.isfinite(column)].astype("float64")):
+                    known.append((f"{statistic} of {x.name}", value))
     equal = {
         what: text
         for text, value in reversed(known)

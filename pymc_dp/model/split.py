@@ -112,8 +112,8 @@ def read_terms(hardened: HardenedModel) -> tuple[Terms, Terms, Prior]:
     model = hardened.model
     variables = [*model.basic_RVs, *model.potentials]
     densities = dict(zip(variables, model.logp(vars=variables, sum=False), strict=True))
-    prior = _prior_graphs(model, hardened.initvals, densities)
-    return *_likelihood_terms(hardened, densities), prior
+    terms, potentials = _likelihood_terms(hardened, densities)
+    return terms, potentials, _prior_graphs(model, hardened.initvals, densities)
 
 
 def _likelihood_terms(

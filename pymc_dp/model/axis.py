@@ -11,7 +11,7 @@ how graphs index arrays (`gather_layout`, `counted_rows`).
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import singledispatch
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.basic import Constant, Variable
@@ -35,18 +35,12 @@ from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.graphs import LISTED, SPECS, AnyVariable, Node, layers
 
 
-class SameLength(NamedTuple):
-    """``variable`` must carry the records along ``axis``."""
+class Length(NamedTuple):
+    """``variable`` must carry the records along ``axis``; or must not, where ``same`` is False."""
 
     variable: AnyVariable
     axis: int
-
-
-class OtherLength(NamedTuple):
-    """``variable`` must not carry the records along ``axis``."""
-
-    variable: AnyVariable
-    axis: int
+    same: bool = True
 
 
 class GatherLayout(NamedTuple):
@@ -73,7 +67,7 @@ class Counts(NamedTuple):
     position: int | None = None
 
 
-Need = Carries | Counts | SameLength | OtherLength
+Need = Carries | Counts | Length
 CENSORED = (
     "for censored outcomes keep all rows: pm.Censored('y', dist, lower=..., upper=...), or choose "
     "between two log densities by pm.math.switch(censored, ..., ...) in a pm.Potential"
@@ -152,13 +146,13 @@ def _demand(term: AnyVariable, axes: RecordAxes) -> None:
                         axes.carried.add((node, i))
                     case Counts(i, position):
                         axes.counts[node, i] = position
-                    case SameLength() | OtherLength():
+                    case Length():
                         to_check.append(need)
     for need in to_check:
         counts_records = axes.axis.get(need.variable) == need.axis
-        if counts_records and isinstance(need, OtherLength):
+        if counts_records and not need.same:
             raise NotSeparableError("every record is paired with all of them")
-        if not counts_records and isinstance(need, SameLength):
+        if not counts_records and need.same:
             raise NotSeparableError("it is indexed by a range that is not the records' own")
 
 
@@ -255,59 +249,40 @@ def _reduction(op: CAReduce | LogSumExp, node: Node, output: int, k: int) -> Ite
 
 
 @_needs.register
-def _softmax(op: Softmax | LogSoftmax, node: Node, output: int, k: int) -> Iterator[Need]:
-    ndim = node.inputs[0].type.ndim
-    if op.axis is None or k in {axis % ndim for axis in op.axis}:
-        raise NotSeparableError("a softmax runs over the records")
-    yield Carries(0, k)
-
-
-@_needs.register
-def _running(op: CumOp, node: Node, output: int, k: int) -> Iterator[Need]:
-    if op.axis is None or k == op.axis % node.inputs[0].type.ndim:
-        raise NotSeparableError("a running sum or product goes over the records")
+def _along(op: Softmax | LogSoftmax | CumOp, node: Node, output: int, k: int) -> Iterator[Need]:
+    axes = range(node.inputs[0].type.ndim)
+    if op.axis is None or k in {axes[axis] for axis in np.atleast_1d(op.axis)}:
+        what = "running sum or product" if isinstance(op, CumOp) else "softmax"
+        raise NotSeparableError(f"a {what} goes over the records")
     yield Carries(0, k)
 
 
 @_needs.register(Dot)
-def _dot(op: Dot, node: Node, output: int, k: int) -> Iterator[Need]:
-    yield _factor(node, k == 0 and node.inputs[0].type.ndim == 2)
-
-
 @_needs.register(Blockwise)
-def _blockwise(op: Blockwise, node: Node, output: int, k: int) -> Iterator[Need]:
-    batch = node.outputs[output].type.ndim - len(op.outputs_sig[output])
+def _product(op: Any, node: Node, output: int, k: int) -> Iterator[Need]:
+    stacked = isinstance(op, Blockwise)
+    own = [len(sides) for sides in op.inputs_sig] if stacked else [x.type.ndim for x in node.inputs]
+    batch = node.outputs[output].type.ndim - len(op.outputs_sig[output]) if stacked else 0
     if k < batch:
-        for i, (x, signature) in enumerate(zip(node.inputs, op.inputs_sig, strict=True)):
-            yield from _broadcast(node, i, k - (batch - (x.type.ndim - len(signature))))
-        return
-    if not isinstance(op.core_op, Dot):
+        for i, (x, ndim) in enumerate(zip(node.inputs, own, strict=True)):
+            yield from _broadcast(node, i, k - (batch - (x.type.ndim - ndim)))
+    elif stacked and not isinstance(op.core_op, Dot):
         raise NotSeparableError(f"{type(op.core_op).__name__} works across the records")
-    yield _factor(node, k == batch and len(op.inputs_sig[0]) == 2)
-
-
-def _factor(node: Node, is_row: bool) -> Carries:
-    """Return the factor of a product whose rows, or else whose columns, are the product's."""
-    left, right = node.inputs
-    return Carries(0, left.type.ndim - 2) if is_row else Carries(1, right.type.ndim - 1)
-
-
-@_needs.register(SpecifyShape)
-def _specify_shape(op: SpecifyShape, node: Node, output: int, k: int) -> Iterator[Need]:
-    yield Carries(0, k)
-    yield Counts(1 + k)
+    elif k == batch and own[0] == 2:  # the rows of a product are those of the left factor
+        yield Carries(0, node.inputs[0].type.ndim - 2)
+    else:
+        yield Carries(1, node.inputs[1].type.ndim - 1)
 
 
 @_needs.register(Alloc)
-def _alloc(op: Alloc, node: Node, output: int, k: int) -> Iterator[Need]:
-    value = node.inputs[0]
-    yield Counts(1 + k)
-    yield from _broadcast(node, 0, k - (node.outputs[0].type.ndim - value.type.ndim))
-
-
 @_needs.register(AllocEmpty)
-def _alloc_empty(op: AllocEmpty, node: Node, output: int, k: int) -> Iterator[Need]:
-    yield Counts(k)
+@_needs.register(SpecifyShape)
+def _alloc(op: Op, node: Node, output: int, k: int) -> Iterator[Need]:
+    yield Counts(k if isinstance(op, AllocEmpty) else 1 + k)
+    if isinstance(op, SpecifyShape):
+        yield Carries(0, k)
+    elif isinstance(op, Alloc):
+        yield from _broadcast(node, 0, k - (node.outputs[0].type.ndim - node.inputs[0].type.ndim))
 
 
 @_needs.register(Join)
@@ -382,7 +357,7 @@ def _gather(op: AdvancedSubtensor, node: Node, output: int, k: int) -> Iterator[
                 yield Carries(0, axis)
                 yield rows
             else:  # row numbers beside the records would pair each with all; column numbers do not
-                yield OtherLength(*rows)
+                yield rows._replace(same=False)
         elif along:
             yield from (Carries(i, at) for i, x in enumerate(node.inputs) if x is index)
     if base.type.ndim == 0:
@@ -405,14 +380,13 @@ def gather_layout(node: Node) -> GatherLayout:
     first, last = min(arrays), max(arrays)
     start = first if last - first + 1 == len(arrays) else 0
     rest = [axis for axis in range(base.type.ndim) if axis not in arrays]
-    order = [axis for axis in rest if axis < start] + [None] * ndim
-    order += [axis for axis in rest if axis not in order]
+    order = [*rest[:start], *[None] * ndim, *rest[start:]]
     others = {out: axis for out, axis in enumerate(order) if axis is not None}
     sliced = {a for a, index in enumerate(indices) if a in rest and index != slice(None)}
     return GatherLayout(arrays, start, ndim, others, frozenset(sliced))
 
 
-def counted_rows(index: AnyVariable) -> SameLength | None:
+def counted_rows(index: AnyVariable) -> Length | None:
     """Recognise ``arange(x.shape[axis])``: the row numbers of ``x``."""
     while isinstance(index.owner_op, DimShuffle | Reshape):
         if index.type.broadcastable.count(False) != 1:
@@ -433,16 +407,16 @@ def is_counted_axis(variable: AnyVariable) -> bool:
     return sorted(shape.data) == [-1] + [1] * (len(shape.data) - 1)
 
 
-def measured_axis(length: AnyVariable) -> SameLength | None:
+def measured_axis(length: AnyVariable) -> Length | None:
     """Recognise ``x.shape[axis]``."""
     node = length.owner
     if node is None:
         return None
     if isinstance(node.op, Shape_i):
-        return SameLength(node.inputs[0], node.op.i)
+        return Length(node.inputs[0], node.op.i)
     shape = node.inputs[0].owner if isinstance(node.op, Subtensor) else None
     if shape is not None and isinstance(shape.op, Shape):
         [position] = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
         if isinstance(position, Constant):
-            return SameLength(shape.inputs[0], int(position.data) % shape.inputs[0].ndim)
+            return Length(shape.inputs[0], int(position.data) % shape.inputs[0].ndim)
     return None

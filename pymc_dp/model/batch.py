@@ -49,6 +49,7 @@ from pymc_dp.model.split import (
     Terms,
     number_in,
     of_own_trials,
+    rewrite,
     simplify,
     unscaled,
 )
@@ -211,22 +212,12 @@ class _Drawn(NamedTuple):
     leaf: Tensor
     graph: Tensor
     random: tuple[_Random, ...]
-    trials: frozenset[AnyVariable]  # the leaf where it says how many trials are drawn, else empty
-
-    @property
-    def read(self) -> set[AnyVariable]:
-        """What its distributions read, beside what they draw and how often."""
-        drawn = [one.stand_in for one in self.random]
-        read = ancestors([x for one in self.random for x in one.parameters], blockers=drawn)
-        return set(read) - self.trials
+    read: set[AnyVariable]  # what its distributions read, beside what they draw and how often
 
 
 def find_outcomes(split: Split, lengths: frozenset[AnyVariable]) -> tuple[Outcomes, ...] | None:
-    """Build graphs that draw outcomes; None where the model does not say how, or not by records.
-
-    They come in stages, each of which reads what the stages before have drawn: first the latents of
-    single records or units. ``lengths`` are those of dimensions that are not public.
-    """
+    """Build graphs that draw outcomes; None where the model does not say how, or not by records."""
+    # in stages, each of which reads what those before have drawn: first the latents of records
     model, leaves = split.hardened.model, split.hardened.leaves
     rvs = {rv.name: rv for rv in (*model.observed_RVs, *model.free_RVs)}
     if not rvs.keys() >= split.terms.keys():
@@ -323,11 +314,13 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
         [graph] = clone_replace([graph], {first: place}, rebuild_strict=False)
         stand_ins[place] = stand_in
     [graph] = graph_replace([graph], stand_ins, strict=False)
-    trials: frozenset[AnyVariable] = frozenset()
-    if counted is not rv:  # unless its probabilities read the counts, too
+    blockers = [one.stand_in for one in random]
+    read = {*ancestors([x for one in random for x in one.parameters], blockers=blockers)}
+    if counted is not rv:  # the leaf says how many trials are drawn
         last = counted.owner.op.dist_params(counted.owner)[-1]
-        trials = frozenset([leaf]) - {*ancestors([last], blockers=model.free_RVs)}
-    return _Drawn(name, leaf, graph, tuple(random), trials) if random else None
+        # unless its probabilities read the counts, too
+        read -= {leaf} - {*ancestors([last], blockers=model.free_RVs)}
+    return _Drawn(name, leaf, graph, tuple(random), read) if random else None
 
 
 def before_casts(variable: AnyVariable) -> AnyVariable:
@@ -352,8 +345,8 @@ def _given_values(split: Split, rv: Tensor) -> Tensor:
     transform = model.rvs_to_transforms.get(rv)
     draw = rv if transform is None else transform.forward(rv, *node.inputs)
     [graph] = clone_replace([draw], inputs, rebuild_strict=False)
-    [graph] = simplify([mixtures_by_choice(counts_without_rejection(graph))])
-    [graph] = split.unit_latents.by_record([graph])
+    graphs = simplify(rewrite([graph], _without_rejection, _by_choice))
+    [graph] = split.unit_latents.by_record(graphs)
     return graph
 
 
@@ -390,29 +383,24 @@ def _draw(
     return pt.lt(uniform, check(p, within))
 
 
-def counts_without_rejection(graph: AnyVariable) -> AnyVariable:
-    """Replace Poisson and negative binomial counts above 0 by draws of finitely many variables."""
-    drawn = {
-        node.outputs[0]: _at_least_one(node)
-        for node in {v.owner for v in ancestors([graph]) if isinstance(v.owner_op, TruncatedRV)}
-        if isinstance(node.op.base_rv_op, PoissonRV | NegBinomialRV)
-        and [*map(number_in, node.inputs[-2:])] == [1, np.inf]
-    }
-    return clone_replace([graph], drawn, rebuild_strict=False)[0] if drawn else graph
+def _without_rejection(count: AnyVariable) -> Tensor | None:
+    """Draw Poisson and negative binomial counts above 0 from finitely many variables.
 
-
-def _at_least_one(node: Node) -> Tensor:
-    """Draw the events of a Poisson process on [0, 1] of rate r, given that there are some.
-
-    The first falls at s, of which 1 - exp(-r s) is uniform below 1 - exp(-r), and others are
-    Poisson of mean r (1 - s). A negative binomial count of n and p adds up a logarithmic number for
-    each event, where r = -n log p: those after the first add up to a negative binomial count of
-    n (1 - s) and p, and the first is geometric of success p^u for a uniform u (Kemp 1981).
+    They are events of a Poisson process on [0, 1] of rate r, given that there are some. The first
+    falls at s, of which 1 - exp(-r s) is uniform below 1 - exp(-r), and others are Poisson of mean
+    r (1 - s). A negative binomial count of n and p adds up a logarithmic number for each event,
+    where r = -n log p: those after the first add up to a negative binomial count of n (1 - s) and
+    p, and the first is geometric of success p^u for a uniform u (Kemp 1981).
     """
-    generator, size, *parameters = node.inputs[:-2]
+    if not isinstance(count.owner_op, TruncatedRV) or count is not count.owner.outputs[0]:
+        return None
+    base, (generator, size, *parameters, low, high) = count.owner_op.base_rv_op, count.owner.inputs
+    is_count = isinstance(base, PoissonRV | NegBinomialRV)
+    if not is_count or (number_in(low), number_in(high)) != (1, np.inf):
+        return None
     drawn: dict[str, Any] = {"rng": generator, "size": size, "return_next_rng": True}
     _, uniform = pt.random.uniform(**drawn)
-    if isinstance(node.op.base_rv_op, PoissonRV):
+    if isinstance(base, PoissonRV):
         [rate] = parameters
         _, others = pt.random.poisson(rate * (1 - _first(rate, uniform)), **drawn)
         whole = 1 + others
@@ -427,7 +415,7 @@ def _at_least_one(node: Node) -> Tensor:
         _, wait = pt.random.exponential(**drawn)  # not a second uniform, which could be merged
         _, one = pt.random.geometric(p ** pt.exp(-wait), **drawn)
         whole = one + others
-    return whole.astype(node.outputs[0].type.dtype)
+    return whole.astype(count.type.dtype)
 
 
 def _first(rate: Tensor, uniform: Tensor) -> Tensor:
@@ -435,21 +423,12 @@ def _first(rate: Tensor, uniform: Tensor) -> Tensor:
     return pt.clip(-pt.log1p(uniform * pt.expm1(-rate)) / rate, 0.0, 1.0)
 
 
-def mixtures_by_choice(graph: AnyVariable) -> AnyVariable:
-    """Replace every mixture in a graph, also those inside others."""
-    while mixtures := [
-        v for v in ancestors([graph]) if isinstance(v.owner_op, _BaseMixtureRV) and v.type.ndim > 0
-    ]:
-        choice = {mixtures[0]: _choice(mixtures[0].owner, mixtures[0])}
-        [graph] = clone_replace([graph], choice, rebuild_strict=False)
-    return graph
-
-
-def _choice(node: Node, draw: Tensor) -> Tensor:
-    """Choose by a category, which has a number for each draw of the mixture."""
-    inputs: list[Tensor] = list(node.inputs)
-    generator, weights, *components = inputs
-    support = node.op.ndim_supp
+def _by_choice(draw: Tensor) -> Tensor | None:
+    """Draw a mixture by a category, which has a number for each of its draws."""
+    if not isinstance(draw.owner_op, _BaseMixtureRV) or draw.type.ndim == 0:
+        return None
+    generator, weights, *components = draw.owner.inputs
+    support = draw.owner.op.ndim_supp
     weights = pt.shape_padleft(weights, draw.ndim - support + 1 - weights.ndim)
     _, category = pt.random.categorical(weights, rng=generator, return_next_rng=True)
     if len(components) == 1:  # stacked along the axis before those of the support
@@ -457,10 +436,9 @@ def _choice(node: Node, draw: Tensor) -> Tensor:
         chosen = pt.eq(pt.shape_padright(category, support + 1), number)
         return pt.switch(chosen, components[0], 0).sum(axis=-support - 1).astype(draw.dtype)
     # a constant's draw is the constant, whatever its size
-    constants = [isinstance(x.owner.op, DiracDeltaRV) for x in components]
     first, *others = (
-        x.owner.op.dist_params(x.owner)[0] if constant else x
-        for x, constant in zip(components, constants, strict=True)
+        x.owner.op.dist_params(x.owner)[0] if isinstance(x.owner.op, DiracDeltaRV) else x
+        for x in components
     )
     category = pt.shape_padright(category, support)
     for k, other in enumerate(others, 1):

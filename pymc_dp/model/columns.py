@@ -202,8 +202,12 @@ def _refuse_few(name: str, rows: int) -> None:
 
 
 def make_columns(
-    leaves: Mapping[str, DataLeaf], axes: RecordAxes, data: Mapping[str, Any] | None
-) -> dict[str, Column]:
+    leaves: Mapping[str, DataLeaf],
+    axes: RecordAxes,
+    data: Mapping[str, Any] | None,
+    beside: Columns,
+    units: Units | UnitBlocks | None,
+) -> Columns:
     """Pair every record leaf with its values, or with those that ``data`` gives in their place."""
     if data is not None and not hasattr(data, "keys"):
         raise TypeError(
@@ -224,12 +228,9 @@ def make_columns(
         )
     for name, leaf in leaves.items():
         _refuse_few(name, leaf.value.shape[axes.axis[leaf.variable]])
-    return {name: column(leaf, axes, given[name]) for name, leaf in leaves.items()}
-
-
-def refuse_unequal(columns: Columns, units: Units | UnitBlocks | None) -> None:
-    """Refuse columns, and the codes of units, that are not all of the same records."""
-    counts = {name: column.rows for name, column in columns.items()}
+    columns = {name: column(leaf, axes, given[name]) for name, leaf in leaves.items()}
+    columns |= beside
+    counts = {name: x.rows for name, x in columns.items()}
     if 0 in counts.values():
         raise NotSeparableError(NO_RECORDS)
     counts |= {units.name: units.records} if units else {}
@@ -238,6 +239,7 @@ def refuse_unequal(columns: Columns, units: Units | UnitBlocks | None) -> None:
             f"The records differ in number: {counts}. One record is one row of all variables: "
             f"stack groups in one, with an index of the group; fit others separately ({CENSORED})."
         )
+    return columns
 
 
 def refuse_missing(columns: Columns) -> None:

@@ -73,12 +73,10 @@ def inner_variables(
     variables: Iterable[AnyVariable], closed: tuple[type[Op], ...] = ()
 ) -> Iterator[AnyVariable]:
     """Yield the variables inside the operations that compute ``variables``, however deep."""
-    for op in operations_of(variables):
+    for op in operations(variables):
         if isinstance(op, HasMultipleInnerGraph) and not isinstance(op, closed):
             graphs = op.inner_graphs.values()
-            inner = list(ancestors([output for graph in graphs for output in graph.outputs]))
-            yield from inner
-            yield from inner_variables(inner, closed)
+            yield from all_variables([x for graph in graphs for x in graph.outputs], closed)
 
 
 def all_variables(
@@ -90,12 +88,7 @@ def all_variables(
     yield from inner_variables(outer, closed)
 
 
-def operations(graphs: Iterable[AnyVariable]) -> Iterator[Op]:
-    """Yield every operation of graphs, and those inside of operations, however deep."""
-    yield from operations_of(all_variables(graphs))
-
-
-def operations_of(variables: Iterable[AnyVariable]) -> Iterator[Op]:
+def operations(variables: Iterable[AnyVariable]) -> Iterator[Op]:
     """Yield the operations that compute variables, and what these apply."""
     for op in {id(v.owner.op): v.owner.op for v in variables if v.owner}.values():
         yield from layers(op)
@@ -120,8 +113,12 @@ LISTED = _listed()
 
 def unproved_in(graph: Iterable[AnyVariable], *, drawn: bool = True) -> dict[str, str]:
     """Name what in a graph may compute with more than its inputs, each with how to allow it."""
-    own = [op for op in operations(graph) if not is_proved(op) and (drawn or not _is_drawn(op))]
-    return {name_of(op): how_to_allow(op) for op in own}
+    unproved = {}
+    for op in operations(all_variables(graph)):
+        own = type(op) not in LISTED and _changes_listed(op)
+        if not is_proved(op) and (drawn or own or not isinstance(op, RandomVariable)):
+            unproved[name_of(op)] = how_to_allow(op)
+    return unproved
 
 
 def unproved_by_variable(
@@ -162,11 +159,6 @@ def _runs_its_own(op: Op) -> bool:
     return gradients == (None, None) and all(
         own.get(spec) in (None, getattr(applied, spec, None)) for spec in SPECS
     )
-
-
-def _is_drawn(op: Op) -> bool:
-    """Whether an operation draws a random variable, of a listed class or of none."""
-    return isinstance(op, RandomVariable) and (type(op) in LISTED or not _changes_listed(op))
 
 
 def _changes_listed(op: Op) -> bool:

@@ -61,27 +61,15 @@ class DataLeaf(NamedTuple):
         return f"the data `{self.name}`" if self.declared else unnamed
 
 
-class Mask(NamedTuple):
-    """Which entries of an observed variable are missing."""
-
-    name: str  # of the observed variable
-    variable: AnyVariable  # stands for the values in graphs
-    values: np.ndarray  # of booleans, as many as the variable has
-
-    @property
-    def leaf(self) -> str:
-        """The name of the mask among the records' arrays."""
-        return f"{MASK}{self.name}"
-
-
 class HardenedModel(NamedTuple):
     """A copy of a model in which every array and every observed value is a `DataLeaf`."""
 
     model: pm.Model
     leaves: dict[AnyVariable, DataLeaf]  # by variable, in an order that is the same every time
     initvals: dict[str, object]  # the author's initial values, by the name of the variable
+    # by the name of an observed variable that has missing entries: which are missing
+    masks: dict[str, DataLeaf]
     public: frozenset[str] = frozenset()  # names that the author declares public
-    masks: tuple[Mask, ...] = ()  # of the observed variables that have missing entries
 
 
 def is_structural(value: np.ndarray) -> bool:
@@ -93,26 +81,8 @@ def is_structural(value: np.ndarray) -> bool:
     """
     value = np.asarray(value)
     flat = value.ravel()
-    if flat.size < 2:
-        return True
-    # few arrays begin like a regular one: of the others no copy is made
-    if _is_fill(flat[:4]) and flat.size > 2:
-        return _is_fill(flat) or _is_triangle(flat)
-    if value.ndim == 2 and flat[1] == 0:  # its second entry is off the diagonal
-        diagonal = np.eye(*value.shape) == 1
-        if any(_same(value, x) for x in (flat[0] * diagonal, np.where(diagonal, flat[0], 0))):
-            return True
-    if flat.dtype.kind not in "iuf":
-        return _is_fill(flat)
-    if flat.size == 2 and flat.dtype.kind == "f":
-        return _is_fill(flat) or bool(abs(flat[1] - flat[0]) == 1)
-    return (_begins_evenly(flat) and _is_even(flat)) or _is_triangle(flat)
-
-
-def _begins_evenly(flat: np.ndarray) -> bool:
-    with np.errstate(invalid="ignore"):  # limits of censoring may be infinite
-        steps = np.diff(flat[:4].astype(float))
-    return np.allclose(steps, steps[0], rtol=1e-6, atol=0)
+    with np.errstate(all="ignore"):  # limits of censoring may be infinite
+        return flat.size < 2 or any(_same(flat, x) for x in _regular(value, flat))
 
 
 def _same(values: np.ndarray, others: np.ndarray) -> bool:
@@ -120,17 +90,27 @@ def _same(values: np.ndarray, others: np.ndarray) -> bool:
     return values.tobytes() == others.astype(values.dtype).tobytes()
 
 
-def _is_fill(flat: np.ndarray) -> bool:
-    return _same(flat, np.full_like(flat, flat[0]))
-
-
-def _is_even(flat: np.ndarray) -> bool:
-    """Whether two of its numbers make an array, or none does: arange, linspace, multiples of pi."""
-    with np.errstate(all="ignore"):
+def _regular(value: np.ndarray, flat: np.ndarray) -> Iterator[np.ndarray]:
+    """Make the regular arrays that begin as an array does; few are, and of others no copy is."""
+    if _same(flat[:4], np.full_like(flat[:4], flat[0])):
+        yield np.full_like(flat, flat[0])
+    if value.ndim == 2 and flat[1] == 0:  # its second entry is off the diagonal
+        diagonal = np.eye(*value.shape) == 1
+        yield flat[0] * diagonal
+        yield np.where(diagonal, flat[0], 0)
+    if flat.dtype.kind not in "iuf":
+        return
+    side = side_of_triangle(flat.size)
+    if side is not None and flat[0] == 0 and flat[-1] == side - 1:
+        yield from np.tril_indices(side)  # the rows, or the columns, of a triangle in order
+    if flat.size == 2 and flat.dtype.kind == "f" and abs(flat[1] - flat[0]) != 1:
+        return
+    begin = np.diff(flat[:4].astype(float))
+    if np.allclose(begin, begin[0], rtol=1e-6, atol=0):
         steps = np.arange(flat.size, dtype=flat.dtype)
-        spaced = np.linspace(flat[0].item(), flat[-1].item(), flat.size)
-        made = (flat[0] + steps * (flat[1] - flat[0]), spaced, np.pi * (steps + 1))
-        return any(_same(flat, x) for x in made)
+        yield flat[0] + steps * (flat[1] - flat[0])
+        yield np.linspace(flat[0].item(), flat[-1].item(), flat.size)
+        yield np.pi * (steps + 1)
 
 
 def side_of_triangle(size: int) -> int | None:
@@ -139,64 +119,66 @@ def side_of_triangle(size: int) -> int | None:
     return side if side * (side + 1) == 2 * size else None
 
 
-def _is_triangle(flat: np.ndarray) -> bool:
-    """Whether numbers are the rows, or the columns, of a triangle of a matrix in order."""
-    side = side_of_triangle(flat.size)
-    if side is None or flat[0] != 0 or flat[-1] != side - 1:
-        return False
-    return any(_same(flat, numbers) for numbers in np.tril_indices(side))
-
-
 def harden(model: pm.Model) -> HardenedModel:
     """Copy ``model`` with all observed values and constants of several numbers made shared."""
-    (fgraph, _), partly_named = copied(model, fgraph_from_model)
-    splits = [_split(fgraph, node) for node in _nodes(fgraph, ModelObservedRV)]
-    masks = [_join(fgraph, *split) for split in splits if split is not None]
     names = (name for i in count() if (name := f"array_{i}") not in model.named_vars)
+    masks: dict[str, DataLeaf] = {}
     lifted: list[DataLeaf] = []
-    for constant in _array_constants(fgraph):
-        _lift(fgraph, constant, names, lifted)
-    _keep_limits(fgraph)
-    for i, leaf in enumerate(lifted):
-        inside = "" if leaf.declared else expression_around(fgraph, leaf.variable)
-        lifted[i] = leaf._replace(inside=inside)
-    hardened = model_from_fgraph(fgraph, mutate_fgraph=True)
-    hardened.named_vars_to_dims.update(partly_named)
+
+    def change(fgraph: FunctionGraph) -> None:
+        splits = [_split(fgraph, node) for node in _nodes(fgraph, ModelObservedRV)]
+        masks.update({split[0]: _join(fgraph, *split) for split in splits if split is not None})
+        for constant in _array_constants(fgraph):
+            _lift(fgraph, constant, names, lifted)
+        _keep_limits(fgraph)
+        for i, leaf in enumerate(lifted):
+            inside = "" if leaf.declared else expression_around(fgraph, leaf.variable)
+            lifted[i] = leaf._replace(inside=inside)
+
+    hardened = changed(model, change)
     data = [
         DataLeaf(str(variable.name), variable, np.asarray(stored_value(variable)), True)
         for variable in hardened.data_vars
         if isinstance(variable, SharedVariable)
     ]
     initvals = {str(k.name): x for k, x in model.rvs_to_initial_values.items() if x is not None}
-    data += [DataLeaf(mask.leaf, mask.variable, mask.values, True) for mask in masks]
-    leaves = {leaf.variable: leaf for leaf in (*data, *lifted)}
-    return HardenedModel(hardened, leaves, initvals, masks=tuple(masks))
+    leaves = {leaf.variable: leaf for leaf in (*data, *masks.values(), *lifted)}
+    return HardenedModel(hardened, leaves, initvals, masks)
 
 
 def constrained(model: pm.Model) -> pm.Model:
     """Copy ``model`` with every latent on its own scale, not on the whole real line."""
-    copy, partly_named = copied(model, remove_value_transforms)
-    copy.named_vars_to_dims.update(partly_named)
-    given = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
-    copy.rvs_to_initial_values.update({rv: given[rv.name] for rv in copy.free_RVs})
-    return copy
+    return _copied(model, remove_value_transforms)
 
 
-def copied(
-    model: pm.Model, copy: Callable[[pm.Model], Any]
-) -> tuple[Any, dict[str, tuple[str | None, ...]]]:
-    """Copy a model but for what PyMC copies to no graph; return its dims that lack a name."""
-    all_dims = model.named_vars_to_dims
+def changed(model: pm.Model, change: Callable[[FunctionGraph], None]) -> pm.Model:
+    """Copy a model with a change of its graph."""
+
+    def copy(view: pm.Model) -> pm.Model:
+        fgraph, _ = fgraph_from_model(view)
+        change(fgraph)
+        return model_from_fgraph(fgraph, mutate_fgraph=True)
+
+    return _copied(model, copy)
+
+
+def _copied(model: pm.Model, copy: Callable[[pm.Model], pm.Model]) -> pm.Model:
+    """Copy a model with what PyMC copies to no graph: dims that lack a name, initial values."""
+    all_dims, initial = model.named_vars_to_dims, model.rvs_to_initial_values
     partly_named = {name: dims for name, dims in all_dims.items() if None in dims}
     view = object.__new__(type(model))
     vars(view).update(vars(model))
-    view.rvs_to_initial_values = dict.fromkeys(model.rvs_to_initial_values)
+    view.rvs_to_initial_values = dict.fromkeys(initial)
     view.deterministics = [*_distinct(model)]
     view.named_vars_to_dims = {n: dims for n, dims in all_dims.items() if n not in partly_named}
     with warnings.catch_warnings():
         # for people who keep using the objects of Gaussian processes
         warnings.filterwarnings("ignore", message="Detected variables likely created by GP")
-        return copy(view), partly_named
+        made = copy(view)
+    made.named_vars_to_dims.update(partly_named)
+    given = {rv.name: value for rv, value in initial.items()}
+    made.rvs_to_initial_values.update({rv: given[rv.name] for rv in made.free_RVs})
+    return made
 
 
 def _distinct(model: pm.Model) -> Iterator[Any]:
@@ -320,7 +302,7 @@ def _refuse(name: str) -> NoReturn:
 
 def _join(
     fgraph: FunctionGraph, name: str, seen: Node, free: Node, whole: Node, missing: np.ndarray
-) -> Mask:
+) -> DataLeaf:
     """Put one observed variable in place of the two, and a latent where others read it."""
     mask = shared(missing, name=f"{MASK}{name}", shape=(None,) * missing.ndim)
     value: Tensor
@@ -346,7 +328,7 @@ def _join(
         fgraph.add_output(variable, import_missing=True)
     for gone in (whole, seen, free):
         fgraph.remove_output(fgraph.outputs.index(gone.outputs[0]))
-    return Mask(name, mask, missing)
+    return DataLeaf(f"{MASK}{name}", mask, missing, True)
 
 
 def _drawn(node: Node, shape: tuple[int, ...], parameters: list[Tensor]) -> Tensor:

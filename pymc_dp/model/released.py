@@ -293,8 +293,7 @@ def trusted_constants(
     """Count the numbers in a model that no check can see into; one line for each name.
 
     A line maps to the single numbers among its arguments, which are for the curator alone; to none
-    if it is of what goes by records, where one can be their number. ``read`` maps the name of each
-    random variable and potential to the graphs that the refusals walk.
+    if it is of what goes by records, where one can be their number.
     """
     model = split.hardened.model
     counted = {

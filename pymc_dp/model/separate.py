@@ -6,7 +6,7 @@ beside that is checked; and the graphs are rebuilt without data. The values them
 by what it returns beside them. Refusals hold names and shapes, never values.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -28,7 +28,6 @@ from pymc_dp.model.columns import (
     make_columns,
     refuse_few_rows,
     refuse_missing,
-    refuse_unequal,
     without_unit,
 )
 from pymc_dp.model.graphs import (
@@ -51,13 +50,9 @@ from pymc_dp.model.split import (
     declare_public,
     find_dims,
     initial_point,
-    likelihood_terms,
-    log_densities,
     log_prior,
     prior_draws,
-    prior_graphs,
-    refuse_private_lengths,
-    refuse_record_dims,
+    read_terms,
     split_by_record,
 )
 from pymc_dp.model.value_checks import check_values
@@ -157,41 +152,32 @@ def separate_unread(
 ) -> tuple[Records, Callable[..., PrivateData]]:
     """Split ``model`` into its records; return them, and what checks and returns the data.
 
-    ``data`` replaces every record leaf of a model built on a small template, by the name of the
-    ``pm.Data`` or of the observed variable. ``public`` names the ``pm.Data``, observed variables
-    and deterministics that the author declares public, and operations of their own that hold no
-    data; an observed variable that is public belongs to the prior, with its density as written.
-    ``start`` holds public initial values of latents, in place of the model's. ``units`` says which
-    records belong to one unit, if it is not the record, ``beside`` holds columns that no term
-    reads, and ``number_is_public`` says whether their number may be the length of a latent, or of
-    an array in a prior.
+    ``data`` replaces every record leaf of a model built on a small template, by name. ``public``
+    names what the author declares public: data, observed variables, deterministics, and operations
+    of their own that hold no data. ``start`` holds public initial values of latents. ``units`` says
+    which records belong to one unit, if it is not the record, ``beside`` holds columns that no term
+    reads, and ``number_is_public`` says whether their number may be a length in the prior.
     """
     declared = tuple(public)
     refuse_unsupported(model)
     hardened = declare_public(harden(model), declared)
     hardened.initvals.update(start or {})
-    densities = log_densities(hardened.model)
-    terms, potentials = likelihood_terms(hardened, densities)
+    terms, potentials, prior = read_terms(hardened)
     refuse_few_rows(hardened, terms)
     for name in (*beside, *([units.name] if units else [])):
         terms = without_unit(terms, hardened, name)
-    prior = prior_graphs(hardened.model, hardened.initvals, densities)
     factors = terms | potentials
     graphs, allowed, doubtful = proved_graphs(model, hardened, factors, prior, declared)
     split = split_by_record(hardened, terms, potentials, prior, units and units.name)
     refuse_unread(split)
-    refuse_discrete(split)
-    refuse_flat(split)
+    refuse_without_gradient(split)
     dims = find_dims(split, units and units.name)
-    refuse_record_dims(split, dims)
     refuse_mixing(split.terms, split.axes, dims.lengths)
     point = initial_point(hardened.model, prior, hardened.initvals)
     shapes = {n: point[str(v.name)].shape for n, v in (split.shared | split.local).items()}
     refuse_undeclared(split)
-    refuse_data_in_prior(split, shapes)
-    refuse_private_lengths(split, dims)
-    columns = make_columns(split.record_leaves, split.axes, data) | dict(beside)
-    refuse_unequal(columns, units)
+    refuse_data_in_prior(split, shapes, dims.lengths)
+    columns = make_columns(split.record_leaves, split.axes, data, beside, units)
     # in the order of the author's model, which the copy does not keep
     order = [v.name for v in (*model.free_RVs, *model.deterministics)]
     outputs = releasable(split, order, dims, shapes, doubtful)
@@ -258,10 +244,8 @@ def listed(op: Op) -> type[Op]:
 def proved_graphs(
     model: pm.Model, hardened: HardenedModel, factors: Terms, prior: Prior, public: Iterable[str]
 ) -> tuple[dict[str, list[AnyVariable]], frozenset[str], set[str]]:
-    """Refuse operations that no proof covers and the author does not declare.
-
-    Returns `_graphs_read`, the operations that are declared, and the deterministics with others.
-    """
+    """Refuse operations that no proof covers and no author declares, and hidden numbers."""
+    # returns `_graphs_read`, the operations that are declared, and the deterministics with others
     unproved = unproved_by_variable(hardened.model, factors, prior)
     every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
     allowed = refuse_unknown_names(model, public, every)
@@ -275,7 +259,7 @@ def proved_graphs(
                 f"{unproved[variable][name]}."
             )
     for name, graph in factors.items():  # their seed would be a number from outside the graph
-        if any(isinstance(op, RandomVariable) for op in operations([graph])):
+        if any(isinstance(op, RandomVariable) for op in operations(all_variables([graph]))):
             raise NotSeparableError(
                 f"The density of `{name}` draws random numbers: write it as a formula of the "
                 "latents and the data, by pm.logp for example."
@@ -305,16 +289,6 @@ def refuse_unsupported(model: pm.Model) -> None:
         raise ValueError("The model has no latent variables: there is nothing to infer.")
 
 
-def refuse_discrete(split: Split) -> None:
-    """Refuse discrete latents that records share; methods decide on those of single records."""
-    for rv in split.hardened.model.free_RVs:
-        if rv.name in split.shared and not rv.dtype.startswith("float"):
-            raise NotSeparableError(
-                f"`{rv.name}` is a discrete latent, without gradient. Sum it out, as pm.Mixture "
-                f"does, or use a continuous one: pm.math.sigmoid((t - {rv.name}) / width), say."
-            )
-
-
 def refuse_unread(split: Split) -> None:
     """Refuse latents of which data say nothing, but whose shape may say something of the data."""
     read, before = set(ancestors(split.terms.values())), -1
@@ -332,11 +306,16 @@ def refuse_unread(split: Split) -> None:
             )
 
 
-def refuse_flat(split: Split) -> None:
-    """Refuse latents of which the likelihood reads comparisons alone: they have no gradient."""
-    without_gradient = _read_in_steps(list(split.terms.values()))
+def refuse_without_gradient(split: Split) -> None:
+    """Refuse latents that are discrete, or of which the likelihood reads comparisons alone."""
+    in_steps = _read_in_steps(list(split.terms.values()))
     for name, value in split.shared.items():
-        if value in without_gradient:
+        if not value.type.dtype.startswith("float"):  # methods decide on those of single records
+            raise NotSeparableError(
+                f"`{name}` is a discrete latent, without gradient. Sum it out, as pm.Mixture does, "
+                f"or use a continuous one: pm.math.sigmoid((t - {name}) / width), say."
+            )
+        if value in in_steps:
             raise NotSeparableError(
                 f"The likelihood reads `{name}` in comparisons or as a whole number alone, so it "
                 f"has no gradient. Let the change be a smooth one: in place of t > {name}, say, "
@@ -417,8 +396,11 @@ def refuse_undeclared(split: Split) -> None:
                 )
 
 
-def refuse_data_in_prior(split: Split, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse priors and initial values that read data; trust unnamed arrays of a latent's shape."""
+def refuse_data_in_prior(
+    split: Split, shapes: Mapping[str, tuple[int, ...]], private: Container[AnyVariable]
+) -> None:
+    """Refuse priors and initial values that read data, or the ``private`` lengths of dimensions."""
+    # unnamed arrays of a latent's shape are trusted
     hardened, records = split.hardened, split.axes.axis
     for name, value in hardened.initvals.items():
         if isinstance(value, Variable) and not isinstance(value, Constant):
@@ -431,6 +413,11 @@ def refuse_data_in_prior(split: Split, shapes: Mapping[str, tuple[int, ...]]) ->
     for name, graphs in split.before_data.items():
         for variable in ancestors(graphs):
             leaf = hardened.leaves.get(variable)
+            if variable in private:
+                raise NotSeparableError(
+                    f"The prior or the initial value of `{name}` reads the length of the dimension "
+                    f"`{variable.name}`, which is private: write a public number there."
+                )
             if leaf is None and variable in records and variable.owner is None:
                 raise NotSeparableError(
                     f"`{name}` reads `{names[variable]}`, a latent of single records. Only the "

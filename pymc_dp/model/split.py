@@ -107,13 +107,16 @@ class Dims(NamedTuple):
     lengths: frozenset[AnyVariable]  # the lengths of all that are not public, as PyMC keeps them
 
 
-def log_densities(model: pm.Model) -> dict[AnyVariable, AnyVariable]:
-    """Map every random variable and potential to its elementwise log density."""
+def read_terms(hardened: HardenedModel) -> tuple[Terms, Terms, Prior]:
+    """Return terms of the likelihood, terms of the prior that are observed, and the latents'."""
+    model = hardened.model
     variables = [*model.basic_RVs, *model.potentials]
-    return dict(zip(variables, model.logp(vars=variables, sum=False), strict=True))
+    densities = dict(zip(variables, model.logp(vars=variables, sum=False), strict=True))
+    terms, potentials = _likelihood_terms(hardened, densities)
+    return terms, potentials, _prior_graphs(model, hardened.initvals, densities)
 
 
-def likelihood_terms(
+def _likelihood_terms(
     hardened: HardenedModel, densities: Mapping[AnyVariable, AnyVariable]
 ) -> tuple[Terms, Terms]:
     """Split observed variables and potentials into likelihood terms and terms of the prior.
@@ -123,7 +126,7 @@ def likelihood_terms(
     """
     model, public, leaves = hardened.model, hardened.public, hardened.leaves
     variables = [*model.observed_RVs, *model.potentials]
-    masks, factors = {mask.name: mask.variable for mask in hardened.masks}, []
+    masks, factors = hardened.masks, []
     for rv in variables:
         term = densities[rv]
         if rv.name not in public:
@@ -131,7 +134,7 @@ def likelihood_terms(
             if value is not None and (counted := of_own_trials(rv, value)) is not rv:
                 term = pm.logp(*model.replace_rvs_by_values([counted]), value)
         # entries that are missing add nothing
-        factors.append(pt.switch(masks[rv.name], 0.0, term) if rv.name in masks else term)
+        factors.append(pt.switch(masks[rv.name].variable, 0.0, term) if rv.name in masks else term)
     likelihood = dict(zip([rv.name for rv in variables], simplify(factors), strict=True))
     arrays = {v for v, leaf in leaves.items() if leaf.variable.ndim and leaf.name not in public}
     regular = {v for v in arrays if not leaves[v].declared and is_structural(leaves[v].value)}
@@ -192,15 +195,12 @@ def simplify(terms: list[AnyVariable]) -> list[AnyVariable]:
     """Replace minibatches by their full data, inline nested graphs and drop runtime checks."""
     # checks reduce over all records, and their errors depend on data; a record that they would have
     # refused has a contribution that is not finite, which the wall drops
-    terms = without_lengths(terms)
-    for rule in (_inlined, _unchecked, _power):
-        terms = _rewritten(terms, rule)
-    return terms
+    return rewrite(without_lengths(terms), _inlined, _unchecked, _power)
 
 
 def without_lengths(variables: list[AnyVariable]) -> list[AnyVariable]:
     """Replace minibatches by their full data, and forget how many rows the data had."""
-    variables = _rewritten(variables, _full_data)
+    variables = rewrite(variables, _full_data)
     left = None
     while (lengths := _replacements(variables, _any_length)) and len(lengths) != left:
         left = len(lengths)  # a reshape asks for the length of its shape anew, each time
@@ -208,15 +208,16 @@ def without_lengths(variables: list[AnyVariable]) -> list[AnyVariable]:
     return variables
 
 
-def _rewritten(terms: list[AnyVariable], rule: Rule) -> list[AnyVariable]:
-    while replacements := _replacements(terms, rule):
-        terms = clone_replace(terms, replacements, rebuild_strict=False)
-    return terms
+def rewrite(graphs: list[AnyVariable], *rules: Rule) -> list[AnyVariable]:
+    """Apply one rule after another, each until it has nothing to put in a variable's place."""
+    for rule in rules:
+        while replacements := _replacements(graphs, rule):
+            graphs = clone_replace(graphs, replacements, rebuild_strict=False)
+    return graphs
 
 
-def _replacements(terms: list[AnyVariable], rule: Rule) -> dict[AnyVariable, AnyVariable]:
-    each = ((variable, rule(variable)) for variable in ancestors(terms))
-    return {variable: new for variable, new in each if new is not None}
+def _replacements(graphs: list[AnyVariable], rule: Rule) -> dict[AnyVariable, AnyVariable]:
+    return {v: new for v in ancestors(graphs) if (new := rule(v)) is not None}
 
 
 def _full_data(variable: AnyVariable) -> AnyVariable | None:
@@ -264,15 +265,14 @@ def number_in(x: AnyVariable) -> float | None:
     if isinstance(x, Constant):
         values = np.unique(x.data)
         return float(values[0]) if values.size == 1 else None
-    node = x.owner
-    if node is None or not isinstance(node.op, DimShuffle | Elemwise):
+    if not isinstance(x.owner_op, DimShuffle | Elemwise):
         return None
-    if isinstance(node.op, DimShuffle):
-        return number_in(node.inputs[0])
-    if isinstance(node.op.scalar_op, Second):
-        return number_in(node.inputs[1])
-    numbers = [number_in(operand) for operand in node.inputs]
-    return None if None in numbers else float(node.op.scalar_op.impl(*numbers))
+    operation = getattr(x.owner_op, "scalar_op", None)
+    # the first operand of `Second` says a shape
+    numbers = [number_in(y) for y in x.owner.inputs[isinstance(operation, Second) :]]
+    if operation is None or isinstance(operation, Second):
+        return numbers[0]
+    return None if None in numbers else float(operation.impl(*numbers))
 
 
 def unscaled(rv: AnyVariable, term: Tensor) -> Tensor:
@@ -280,7 +280,7 @@ def unscaled(rv: AnyVariable, term: Tensor) -> Tensor:
     return term.owner.inputs[0] if isinstance(rv.owner_op, MinibatchRandomVariable) else term
 
 
-def prior_graphs(
+def _prior_graphs(
     model: pm.Model, initvals: Mapping[str, Any], densities: Mapping[AnyVariable, AnyVariable]
 ) -> Prior:
     """Map each latent to its log prior density, its distribution, initial value and output."""
@@ -297,19 +297,12 @@ def prior_graphs(
         return_transformed=True,
     )
     outputs = model.replace_rvs_by_values(latents)
-    graphs = zip(latents, terms, _on_leaves(starts, model), outputs, strict=True)
-    return {rv.name: [term, rv, start, output] for rv, term, start, output in graphs}
-
-
-def _on_leaves(graphs: list[AnyVariable], model: pm.Model) -> list[AnyVariable]:
-    """Put the model's own arrays back where PyMC has copied their variables."""
+    # the model's own arrays go back where PyMC has copied their variables
     own = [*ancestors([*model.basic_RVs, *model.data_vars])]
     containers = {id(v.container): v for v in own if isinstance(v, SharedVariable)}
-    shared = [v for v in ancestors(graphs) if isinstance(v, SharedVariable)]
-    copies: dict[AnyVariable, AnyVariable] = {
-        v: containers[id(v.container)] for v in shared if id(v.container) in containers
-    }
-    return _replaced(graphs, copies)
+    copies = _replacements(starts, lambda v: containers.get(id(getattr(v, "container", None))))
+    graphs = zip(latents, terms, _replaced(starts, copies), outputs, strict=True)
+    return {rv.name: [term, rv, start, output] for rv, term, start, output in graphs}
 
 
 def log_prior(prior: Prior, potentials: Mapping[str, AnyVariable], model: pm.Model) -> Tensor:
@@ -450,14 +443,21 @@ def split_by_record(
 
 
 def find_dims(split: Split, unit: str | None) -> Dims:
-    """Sort the dimensions; ``unit`` names the data that say which unit has a record."""
+    """Sort the dimensions, of which latents that records share must not have the records' own."""
     axis, model = split.axes.axis, split.hardened.model
     # the axis of the records in every variable that has one
     along = {name: axis[leaf.variable] for name, leaf in split.record_leaves.items()}
     along |= dict.fromkeys(split.terms, 0) | {name: axis[v] for name, v in split.local.items()}
     along |= {} if unit is None else {unit: 0}
     dims = model.named_vars_to_dims
-    records = {d for name, k in along.items() for d in dims.get(name, ())[k : k + 1]}
+    records = {d for name, k in along.items() for d in dims.get(name, ())[k : k + 1]} - {None}
+    for name in split.shared:
+        for dim in records.intersection(dims.get(name, ())):
+            raise NotSeparableError(
+                f"`{name}` has the records' own dimension `{dim}`, so a fit would release their "
+                "number and their labels. Read a latent of single records without an index: "
+                "method='dp_advi' then integrates it out. Predict by pymc_dp.predict after the fit."
+            )
     known = {
         d for name in (*along, *split.shared, *split.hardened.public) for d in dims.get(name, ())
     }
@@ -466,29 +466,8 @@ def find_dims(split: Split, unit: str | None) -> Dims:
         for dim, length in model.dim_lengths.items()
         if isinstance(length, SharedVariable) and dim not in known - records
     }
-    records, known = records - {None}, known - {None}  # an axis without a name has no labels
-    return Dims(frozenset(records), frozenset(known - records), frozenset(lengths))
-
-
-def refuse_record_dims(split: Split, dims: Dims) -> None:
-    """Refuse latents that records share, but that have an entry for each of them by name."""
-    for name in split.shared:
-        for dim in dims.records.intersection(split.hardened.model.named_vars_to_dims.get(name, ())):
-            raise NotSeparableError(
-                f"`{name}` has the records' own dimension `{dim}`, so a fit would release their "
-                "number and their labels. Read a latent of single records without an index: "
-                "method='dp_advi' then integrates it out. Predict by pymc_dp.predict after the fit."
-            )
-
-
-def refuse_private_lengths(split: Split, dims: Dims) -> None:
-    """Refuse priors that compute with the length of a dimension that is not public."""
-    for name, graph in split.before_data.items():
-        for length in dims.lengths.intersection(ancestors(graph)):
-            raise NotSeparableError(
-                f"The prior or the initial value of `{name}` reads the length of the dimension "
-                f"`{length.name}`, which is private: write a public number there."
-            )
+    # an axis without a name has no labels
+    return Dims(frozenset(records), frozenset(known - records - {None}), frozenset(lengths))
 
 
 def named_dims(own: Sequence[str | None] | None, name: str, ndim: int) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from pymc.distributions.censored import CensoredRV
 from pymc.distributions.continuous import TruncatedNormalRV
 from pymc.distributions.truncated import TruncatedRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
-from pytensor.compile.maker import function
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.basic import MultinomialRV
 from pytensor.tensor.shape import Shape, Shape_i
@@ -30,7 +30,7 @@ from pymc_dp.model.axis import counted_rows, gather_layout
 from pymc_dp.model.batch import RecordGraph, before_casts
 from pymc_dp.model.graphs import AnyVariable, tensor_constants
 from pymc_dp.model.harden import is_structural
-from pymc_dp.model.modes import PYTHON, as_written, rewritten
+from pymc_dp.model.modes import as_written, rewritten
 from pymc_dp.model.split import Split, simplify
 from pymc_dp.privacy.private_data import Column, Columns, Partition, UnitBlocks, Units
 from pymc_dp.privacy.wall import in_partitions
@@ -53,24 +53,24 @@ class Array(NamedTuple):
     values: np.ndarray  # by record, (records, ...)
     # "observed", "read" by a likelihood, "beside" it as an index, limit or condition, or "weight"
     role: str
-
-    @property
-    def vectors(self) -> np.ndarray:
-        """Its columns, shape (number, records)."""
-        return self.values.reshape(len(self.values), -1).T
+    vectors: np.ndarray  # its columns, shape (number, records)
 
 
 def arrays(split: Split, columns: Columns) -> dict[str, Array]:
     """Return the arrays that are neither sparse nor in chunks, by the names of their columns."""
-    leaves, roles = split.record_leaves, _roles(split)
-    words = {name: f"`{name}`" for name in columns}
-    words |= {name: str(leaf) for name, leaf in leaves.items() if not leaf.declared}
-    roles |= dict.fromkeys(columns.keys() - leaves.keys(), "weight")
-    return {
-        name: Array(words[name], np.moveaxis(x.values, x.axis, 0), roles.get(name, "beside"))
-        for name, x in columns.items()
-        if isinstance(x.values, np.ndarray)
-    }
+    leaves, roles, table = split.record_leaves, _roles(split), {}
+    for name, x in columns.items():
+        if isinstance(x.values, np.ndarray):
+            words = f"`{name}`" if name not in leaves or leaves[name].declared else leaves[name]
+            role = roles.get(name, "beside") if name in leaves else "weight"
+            table[name] = Array(str(words), np.moveaxis(x.values, x.axis, 0), role, _vectors(x))
+    return table
+
+
+def _vectors(column: Column) -> np.ndarray:
+    """Return the columns of an array that is not sparse, shape (number, records)."""
+    by_record = np.moveaxis(np.asarray(column.values), column.axis, 0)
+    return by_record.reshape(column.rows, -1).T
 
 
 def _roles(split: Split) -> dict[str, str]:
@@ -107,11 +107,7 @@ def check_values(
     numbers: Mapping[str, Iterable[float]] | None,
     number_is_public: bool,
 ) -> None:
-    """Refuse or warn of what the records of a model are; ``graph`` is that of a batch of them.
-
-    ``numbers`` are public ones, by what they are, to compare with statistics of the records; None
-    where a fit has no noise.
-    """
+    """Refuse or warn of what the records are; ``numbers`` are public ones, None without noise."""
     check_groups(split, data)
     table = arrays(split, data.columns)
     refuse_centres(split, data.columns)
@@ -121,8 +117,7 @@ def check_values(
     refuse_as_many(split, point, data, number_is_public)
     for text in (*not_finite(table), *impossible_outcomes(split, graph, point, table)):
         warnings.warn(text, PosteriorWarning, stacklevel=2)
-    texts = [*own_means(table), *rare_levels(table, data.units), *measurements_in_rows(table)]
-    texts += normalised_weights(table)
+    texts = [*doubts(table, data.units)]
     if numbers is not None:
         rows = next(iter(data.columns.values())).rows
         counts = {rows} if not number_is_public or data.units is not None else set()
@@ -202,15 +197,11 @@ def _sizes(
     indices: list[AnyVariable], names: Mapping[AnyVariable, str], partition: Partition
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the groups, (indices, groups), and how many records, or units, each has."""
-    columns = {x: partition.columns[k] for x, k in names.items() if k in partition.columns}
-    if all(index in columns for index in indices):  # nothing is computed
-        values = [np.asarray(columns[index].values) for index in indices]
-    else:
-        columns = {x: column for x, column in columns.items() if x in set(ancestors(indices))}
-        inputs = {leaf: leaf.type() for leaf in columns}
-        settings: Any = {"givens": inputs, "mode": PYTHON, "on_unused_input": "ignore"}
-        codes = [np.asarray(column.values, leaf.type.dtype) for leaf, column in columns.items()]
-        values = function(list(inputs.values()), indices, **settings)(*codes)
+    columns = {v: partition.columns[names[v]] for v in ancestors(indices) if v in names}
+    inputs = {v: v.type.clone(dtype=x.dtype)() for v, x in columns.items()}
+    codes = [x.take(np.arange(x.rows)) for x in columns.values()]
+    new = clone_replace(indices, inputs, rebuild_strict=False)
+    values = as_written([*inputs.values()], new)(*codes)
     pairs = np.stack([np.ravel(index) for index in values])
     if partition.units is not None:  # count the groups of the distinct pairs
         pairs = np.unique(np.vstack([pairs, partition.units.codes]), axis=1)[:-1]
@@ -247,12 +238,9 @@ def _check_sizes(
 def refuse_as_many(
     split: Split, point: Mapping[str, np.ndarray], data: Partition, number_is_public: bool
 ) -> None:
-    """Refuse what has as many entries as there are records or units, or one less.
-
-    An array of the records with as many columns would couple them. As the length of a latent, or of
-    an array without a name, the number would be released, or enter the model; ``number_is_public``
-    is of units: of rows that belong to units of several it is never public.
-    """
+    """Refuse what has as many entries as there are records or units, or one less."""
+    # an array of the records with as many columns would couple them; as the length of a latent, or
+    # of an array without a name, the number would be released, or enter the model
     rows = next(iter(data.columns.values())).rows
     numbers = {data.number, rows}
     for name, column in data.columns.items():
@@ -265,6 +253,7 @@ def refuse_as_many(
                 "record each, such as kernels at a few public places, and index latents of persons "
                 "by the array that unit= names. If there are few records, add rows."
             )
+    # the number of rows that belong to units of several is never public
     private = numbers - ({data.number} if number_is_public else set())
     for name, value in split.shared.items():
         if _as_many(point[str(value.name)].shape, private):
@@ -343,16 +332,15 @@ def _has_column(array: np.ndarray, name: str, column: Column) -> bool:
     axes = [k for k, length in enumerate(array.shape) if length == column.rows]
     if not axes or issparse(column.values):
         return False
-    parts = in_partitions({name: column}).read(partial(_by_record, name))
-    values = set(map(bytes, np.concatenate(parts).T.copy()))
+    parts = in_partitions({name: column}).read(partial(_numbers, name))
+    # of two zeros, whose bytes differ, the positive
+    values = {x.tobytes() for x in np.concatenate(parts, axis=1) + 0.0}
     vectors = (x for k in axes for x in np.moveaxis(array, k, -1).reshape(-1, column.rows))
-    return any(bytes(x.astype("float64") + 0.0) in values for x in vectors)
+    return any((x.astype("float64") + 0.0).tobytes() in values for x in vectors)
 
 
-def _by_record(name: str, partition: Partition) -> np.ndarray:
-    column = partition.columns[name]
-    values = np.moveaxis(np.asarray(column.values, "float64"), column.axis, 0)
-    return values.reshape(column.rows, -1) + 0.0  # of two zeros, whose bytes differ, the positive
+def _numbers(name: str, partition: Partition) -> np.ndarray:
+    return _vectors(partition.columns[name]).astype("float64")
 
 
 def refuse_centres(split: Split, columns: Columns) -> None:
@@ -492,18 +480,13 @@ def _copies(
     outcome: str, read: list[str], partition: Partition
 ) -> dict[tuple[int, str, int], bool]:
     """Return which column of the outcomes is which one that is read, and whether it varies."""
-
-    def vectors(column: Column) -> list[np.ndarray]:
-        if issparse(column.values):  # counts of words: no outcome of theirs is a predictor
-            return []
-        values = np.moveaxis(np.asarray(column.values), column.axis, -1)
-        return list(values.reshape(-1, column.rows))
-
+    # of sparse counts of words no outcome is a predictor
+    columns = {name: x for name, x in partition.columns.items() if not issparse(x.values)}
     return {
         (i, name, j): len(np.unique(y)) > 1
-        for i, y in enumerate(vectors(partition.columns[outcome]))
-        for name in read
-        for j, x in enumerate(vectors(partition.columns[name]))
+        for i, y in enumerate(_vectors(columns[outcome]) if outcome in columns else ())
+        for name in columns.keys() & set(read)
+        for j, x in enumerate(_vectors(columns[name]))
         if np.array_equal(x, y)
     }
 
@@ -529,11 +512,10 @@ def impossible_outcomes(
     split: Split, graph: RecordGraph, point: Mapping[str, np.ndarray], table: Mapping[str, Array]
 ) -> list[str]:
     """Name outcomes whose log likelihood is finite neither near the start nor further away."""
-    local = {str(v.name) for v in split.local.values()}
-    if not table.keys() >= graph.inputs.keys() - local:
+    if not table.keys() >= graph.inputs.keys() - {str(v.name) for v in split.local.values()}:
         return []
     try:
-        impossible = set(_impossible(split, graph, point, table, local))
+        impossible = set(_impossible(split, graph, point, table))
     except Exception:  # of an author's own operation, which a rehearsal will meet
         return []
     return [
@@ -548,99 +530,69 @@ def impossible_outcomes(
 
 
 def _impossible(
-    split: Split,
-    graph: RecordGraph,
-    point: Mapping[str, np.ndarray],
-    table: Mapping[str, Array],
-    local: set[str],
+    split: Split, graph: RecordGraph, point: Mapping[str, np.ndarray], table: Mapping[str, Array]
 ) -> Iterator[str]:
     """Yield the terms with an entry that is not finite at any point, in blocks of rows."""
-    shared, rng = split.shared_values(point), np.random.default_rng(0)
+    shared, axes, rng = split.shared_values(point), graph.axes, np.random.default_rng(0)
     terms = {n: x for n, x in zip(split.terms, graph.terms, strict=True) if n not in split.local}
-    variables = [*graph.inputs.items(), *shared.items()]
-    inputs, outputs = [variable for _, variable in variables], list(terms.values())
-    starts = {n: point[n] for n in shared}
+    data = {name: table[name].values for name in graph.inputs if name in table}
+    variables = graph.inputs | shared
     # where a latent of the first record starts stands for all of them
-    starts |= {n: np.take(point[n], [0], graph.axes[n]) for n in local}
+    starts = {n: point[n] for n in shared}
+    starts |= {n: np.take(point[n], [0], axes[n]) for n in graph.inputs if n not in data}
     points = [
         {n: x + distance * rng.standard_normal(x.shape) for n, x in starts.items()}
         for distance in DISTANCES
     ]
-    data = {name: table[name].values for name in graph.inputs if name in table}
-    rows = len(next(iter(data.values())))
 
     def are_finite(compute: Any, at: slice, z: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        values = {n: np.moveaxis(x[at], 0, graph.axes[n]) for n, x in data.items()}
-        length = len(range(*at.indices(rows)))
-        values = {**z, **{n: np.repeat(z[n], length, graph.axes[n]) for n in local}, **values}
-        return [
-            np.isfinite(x) for x in compute(*[values[n].astype(v.type.dtype) for n, v in variables])
-        ]
+        values = {n: np.moveaxis(x[at], 0, axes[n]) for n, x in data.items()}
+        values |= {n: x if n in shared else np.repeat(x, len(whole), axes[n]) for n, x in z.items()}
+        every = [values[n].astype(v.type.dtype) for n, v in variables.items()]
+        return [np.isfinite(x) for x in compute(*every)]
 
     # graphs as they are written compile at once; a fit's rewritten ones are stabler
-    quick, stable = as_written(inputs, outputs), None
-    for at in (slice(first, first + ROWS) for first in range(0, rows, ROWS)):
+    graphs = [*variables.values()], [*terms.values()]
+    quick, stable = as_written(*graphs), None
+    for first in range(0, len(next(iter(data.values()))), ROWS):
+        at = slice(first, first + ROWS)
         finite = [np.isfinite(x[at]).reshape(len(x[at]), -1).all(axis=1) for x in data.values()]
         whole = np.logical_and.reduce(finite)
         if all(x[whole].all() for x in are_finite(quick, at, points[0])):
             continue
-        stable = stable or rewritten(inputs, outputs)
+        stable = stable or rewritten(*graphs)
         at_each = [are_finite(stable, at, z) for z in points]
         for name, *at_points in zip(terms, *at_each, strict=True):
             if not np.any(at_points, axis=0)[whole].all():
                 yield name
 
 
-def own_means(table: Mapping[str, Array]) -> Iterator[str]:
-    """Name arrays with a column that adds up to 0, as one does that was centred by its own mean."""
-    for array in table.values():
-        for x in array.vectors if array.values.dtype.kind == "f" else ():
-            small = abs(x.sum()) < 1e-10 * np.abs(x).sum()
-            # whole numbers may add up to 0 by chance, and others by their symmetry
-            if small and (x % 1).any() and not np.allclose(np.sort(x), -np.sort(x)[::-1]):
-                yield (
-                    f"The mean of {array.name} is 0 to the last digit. If it was centred by its "
-                    "own mean, every record moves the values of all others, which epsilon does not "
-                    "cover, and an intercept is that at the mean. Centre by a public number."
-                )
-                break
-
-
-def rare_levels(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> Iterator[str]:
-    """Name arrays with a column that is 1 for a few records, or units, and 0 for all others."""
+def doubts(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> Iterator[str]:
+    """Name arrays that may be made of all records, of columns that are persons, or of few ones."""
     codes = units.codes if isinstance(units, Units) else None
-    for array in table.values():
-        for x in array.vectors if array.role == "read" else ():
-            at = np.flatnonzero(x)
-            owners = np.unique(at if codes is None else codes[at])
-            if 0 < at.size < x.size and owners.size < SMALL_GROUP and (x[at] == 1).all():
-                yield (
-                    f"{array.name} has a column that is 1 for fewer than {SMALL_GROUP} "
-                    f"{_unit(units)}s and 0 for all others, as a rare level has: private noise "
-                    "will drown its coefficient, and that it exists must be public. Merge levels "
-                    "by a public rule."
-                )
-                break
-
-
-def measurements_in_rows(table: Mapping[str, Array]) -> Iterator[str]:
-    """Name outcomes, matrices of measurements, that may have the records in their columns."""
     for name, array in table.items():
         x = array.values
-        if array.role == "observed" and x.dtype.kind == "f" and x.ndim == 2 and len(x) < x.shape[1]:
-            # counts, such as those of words, often have more columns than records
-            if (x[np.isfinite(x)] % 1).any():
-                yield (
-                    f"`{name}` has more columns than rows, and a record is a row: where a column "
-                    "is one person's, epsilon does not protect that person. Then observe the "
-                    "transposed matrix."
-                )
-
-
-def normalised_weights(table: Mapping[str, Array]) -> Iterator[str]:
-    """Say that weights have a mean of 1, or a sum of 1 or 100, up to the rounding of files."""
-    for array in table.values():
-        x = array.values
+        if x.dtype.kind == "f" and any(map(_is_centred, array.vectors)):
+            yield (
+                f"The mean of {array.name} is 0 to the last digit. If it was centred by its own "
+                "mean, every record moves the values of all others, which epsilon does not cover, "
+                "and an intercept is that at the mean. Centre by a public number."
+            )
+        if array.role == "read" and any(_is_rare(column, codes) for column in array.vectors):
+            yield (
+                f"{array.name} has a column that is 1 for fewer than {SMALL_GROUP} {_unit(units)}s "
+                "and 0 for all others, as a rare level has: private noise will drown its "
+                "coefficient, and that it exists must be public. Merge levels by a public rule."
+            )
+        is_matrix = array.role == "observed" and x.dtype.kind == "f" and x.ndim == 2
+        # counts, such as those of words, often have more columns than records
+        if is_matrix and len(x) < x.shape[1] and (x[np.isfinite(x)] % 1).any():
+            yield (
+                f"`{name}` has more columns than rows, and a record is a row: where a column is "
+                "one person's, epsilon does not protect that person. Then observe the transposed "
+                "matrix."
+            )
+        # up to the rounding of files
         targets = {"have a mean of 1": len(x), "add up to 1": 1, "add up to 100": 100}
         for what, target in targets.items() if array.role == "weight" else ():
             if (x % 1).any() and abs(x.sum() / target - 1) < 1e-5:
@@ -651,31 +603,42 @@ def normalised_weights(table: Mapping[str, Array]) -> Iterator[str]:
                 )
 
 
+def _is_centred(x: np.ndarray) -> bool:
+    """Whether numbers add up to 0, as they do where their own mean was taken from them."""
+    # whole numbers may add up to 0 by chance, and others by their symmetry
+    is_small = abs(x.sum()) < 1e-10 * np.abs(x).sum() and (x % 1).any()
+    return bool(is_small and not np.allclose(np.sort(x), -np.sort(x)[::-1]))
+
+
+def _is_rare(x: np.ndarray, codes: np.ndarray | None) -> bool:
+    """Whether a column is 1 for a few records, or units, and 0 for all others."""
+    at = np.flatnonzero(x)
+    owners = np.unique(at if codes is None else codes[at])
+    return 0 < at.size < x.size and owners.size < SMALL_GROUP and bool((x[at] == 1).all())
+
+
 def statistics_of_records(
     numbers: Mapping[str, Iterable[float]], table: Mapping[str, Array], counts: Iterable[int]
 ) -> list[str]:
-    """Name the public numbers that are statistics of the records; all such comparisons are here.
-
-    ``numbers`` are compared, by what they are, with the smallest and the largest value, the mean
-    and the standard deviation of every column, and with ``counts``, private numbers of records or
-    units; all to six digits. Numbers of two significant digits or fewer people choose, and an end
-    that five records share is that of a scale: these are not compared.
-    """
+    """Name the public numbers that equal statistics of the records, to six digits."""
+    # numbers of two significant digits or fewer people choose, and an end that five records share
+    # is that of a scale: these are not compared
     exact = {
-        k: np.array([x for x in every if float(f"{x:.2g}") != x]) for k, every in numbers.items()
+        what: given
+        for what, every in numbers.items()
+        if (given := [x for x in every if float(f"{x:.2g}") != x])
     }
-    exact = {what: given for what, given in exact.items() if given.size}
-    known = [("the number of records or units", np.array([n])) for n in counts] if exact else []
+    known: list[tuple[str, float]] = [("the number of records or units", n) for n in counts]
     for x in table.values() if exact else ():
         if x.values.dtype.kind in "biuf" and x.role != "beside":
             for column in x.vectors:
-                for statistic, values in _statistics(column[np.isfinite(column)].astype("float64")):
-                    known.append((f"{statistic} of {x.name}", values))
+                for statistic, value in _statistics(column[np.isfinite(column)].astype("float64")):
+                    known.append((f"{statistic} of {x.name}", value))
     equal = {
         what: text
-        for text, values in reversed(known)
+        for text, value in reversed(known)
         for what, given in exact.items()
-        if np.isclose(given[:, None], values, rtol=1e-6, atol=0).any()
+        if np.isclose(given, value, rtol=1e-6, atol=0).any()
     }
     return [
         f"{what} equals {text}. If it was taken from the records, no noise was added to it: give a "
@@ -684,12 +647,12 @@ def statistics_of_records(
     ]
 
 
-def _statistics(column: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def _statistics(column: np.ndarray) -> Iterator[tuple[str, float]]:
     if not column.size:
         return
     for what, end in (("the smallest value", column.min()), ("the largest value", column.max())):
         if np.count_nonzero(column == end) < SMALL_GROUP:
-            yield what, np.array([end])
-    n = column.size
-    yield "the mean", np.array([column.mean()])
-    yield "the standard deviation", column.std() * np.sqrt([1.0, n / max(n - 1, 1)])
+            yield what, end
+    yield "the mean", column.mean()
+    yield "the standard deviation", column.std()
+    yield "the standard deviation", column.std(ddof=min(1, column.size - 1))

@@ -35,10 +35,8 @@ from pymc_dp.model.modes import PYTHON, without_c
 from pymc_dp.model.released import Known, is_formula
 from pymc_dp.model.split import (
     declare_public,
-    likelihood_terms,
-    log_densities,
     named_dims,
-    prior_graphs,
+    read_terms,
     simplify,
     split_by_record,
     unscaled,
@@ -138,7 +136,7 @@ def predict(
     new = with_declared(for_new_records(hardened, unit), hardened, own)
     codes = None if unit is None else data.pop(unit, None)
     if of_formula:  # the model was made on the new rows
-        left_out = {unit, *new.observed, *(mask.leaf for mask in hardened.masks)}
+        left_out = {unit, *new.observed, *(mask.name for mask in hardened.masks.values())}
         leaves = [leaf for v, leaf in hardened.leaves.items() if v in new.axes.axis]
         data = {leaf.name: leaf.value for leaf in leaves if leaf.name not in left_out}
     new = with_given(new, hardened, data)
@@ -206,14 +204,13 @@ def _record_axes(
 ) -> tuple[RecordAxes, dict[AnyVariable, int]]:
     """Find the axes of the records, also those of latents of single records or units."""
     model = hardened.model
-    densities = log_densities(model)
-    terms = likelihood_terms(hardened, densities)[0]
+    terms, _, prior = read_terms(hardened)
     for rv in model.observed_RVs:
         if isinstance(rv.owner.op, MultinomialRV):  # it draws as many trials as its input says
             trials = rv.owner.inputs[-2]
             if trials.ndim and not trials.type.broadcastable[0]:
                 terms[f"trials of {rv.name}"] = trials
-    split = split_by_record(hardened, terms, {}, prior_graphs(model, {}, densities), unit)
+    split = split_by_record(hardened, terms, {}, prior, unit)
     return split.axes, {model[name]: split.axes.axis[value] for name, value in split.local.items()}
 
 
@@ -341,7 +338,7 @@ def put_new_data(
 ) -> int:
     """Put new rows in place of the model's records; return their number."""
     axes = new.axes
-    masks = {mask.leaf for mask in hardened.masks}
+    masks = {mask.name for mask in hardened.masks.values()}
     records = {
         leaf.name: leaf
         for leaf in hardened.leaves.values()
@@ -387,9 +384,8 @@ def _stored(name: str, values: Any, dtype: str) -> np.ndarray:
 
 def draw_all_entries(hardened: HardenedModel, count: int) -> None:
     """Let no entry be missing: of new records nothing is observed, and all is drawn."""
-    for mask in hardened.masks:
-        variable: Any = mask.variable
-        variable.set_value(np.zeros((count, *mask.values.shape[1:]), bool))
+    for mask in hardened.masks.values():
+        mask.variable.set_value(np.zeros((count, *mask.value.shape[1:]), bool))
 
 
 def warn_if_fitted(hardened: HardenedModel, data: Mapping[str, Any]) -> None:

@@ -156,7 +156,7 @@ def _leaves(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[
         if rv.name in new.observed:
             [value] = simplify([model.rvs_to_values[rv]])
             columns[str(rv.name)] = before_casts(value)
-    own = {unit, *(mask.leaf for mask in hardened.masks)}
+    own = {unit, *(mask.name for mask in hardened.masks.values())}
     for variable, leaf in hardened.leaves.items():
         if variable in new.axes.axis and leaf.name not in own and variable not in columns.values():
             raise ValueError(
@@ -211,7 +211,7 @@ def _refuse_what_is_left(
 ) -> None:
     """Refuse graphs that still read an array of the model that is not public."""
     read = {*ancestors([*graphs.values()])}
-    own = {unit, *(mask.leaf for mask in hardened.masks), *hardened.public}
+    own = {unit, *(mask.name for mask in hardened.masks.values()), *hardened.public}
     for leaf in hardened.leaves.values():
         private = leaf.declared or not is_structural(leaf.value)
         if leaf.variable in read and leaf.name not in own and private:

@@ -22,8 +22,6 @@ from pymc.distributions.custom import CustomSymbolicDistRV
 from pymc.model.fgraph import (
     ModelObservedRV,
     ModelVar,
-    fgraph_from_model,
-    model_from_fgraph,
     model_named,
 )
 from pytensor.compile.sharedvalue import SharedVariable
@@ -34,7 +32,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.errors import NotSeparableError, PrivacyWarning
 from pymc_dp.model.graphs import AnyVariable, Node, Tensor, shared, stored_value
-from pymc_dp.model.harden import copied
+from pymc_dp.model.harden import changed
 from pymc_dp.tables.given import refuse_given
 
 FACTOR_DIM = "__factor_dim"  # ends the names of bambi's dimensions of levels
@@ -325,7 +323,9 @@ def with_named_factors(model: pm.Model) -> pm.Model:
             if isinstance(node.op, AdvancedSubtensor) and isinstance(node.inputs[1], Constant):
                 levels: Tensor
                 effects, levels, *others = node.inputs
-                for name in factors.intersection(_factors(effects)):
+                owners = [v.owner_op for v in ancestors([effects])]
+                dims = {x.dims[0] for x in owners if isinstance(x, ModelVar) and x.dims}
+                for name in (x for x in factors if f"{x}{FACTOR_DIM}" in dims):
                     own = shared(np.asarray(levels.data, "int64"), name=name, shape=(None,))
                     picked: Tensor = node.op(effects, columns.setdefault(name, own), *others)
                     fgraph.replace(node.outputs[0], picked, import_missing=True)
@@ -337,24 +337,10 @@ def with_named_factors(model: pm.Model) -> pm.Model:
 
 def changed_copy(model: pm.Model, change: Callable[[FunctionGraph], None]) -> pm.Model:
     """Copy a model with a change of its graph; the order of its variables stays."""
-    initial = {rv.name: value for rv, value in model.rvs_to_initial_values.items()}
-    order = list(model.named_vars)
-    (fgraph, _), partly_named = copied(model, fgraph_from_model)
-    change(fgraph)
-    copy = model_from_fgraph(fgraph, mutate_fgraph=True)
-    copy.named_vars_to_dims.update(partly_named)
-    copy.rvs_to_initial_values.update({rv: initial[rv.name] for rv in copy.free_RVs})
-    for variables in (copy.free_RVs, copy.observed_RVs, copy.deterministics):
+    order, made = list(model.named_vars), changed(model, change)
+    for variables in (made.free_RVs, made.observed_RVs, made.deterministics):
         variables.sort(key=lambda variable: order.index(variable.name))
-    return copy
-
-
-def _factors(effects: AnyVariable) -> Iterator[str]:
-    """Name the factors along whose levels an array of effects lies."""
-    for variable in ancestors([effects]):
-        dims = variable.owner_op.dims if isinstance(variable.owner_op, ModelVar) else ()
-        if dims and dims[0].endswith(FACTOR_DIM):
-            yield dims[0].removesuffix(FACTOR_DIM)
+    return made
 
 
 def censored_at(model: Any, *, lower: Any = None, upper: Any = None) -> pm.Model:
@@ -448,12 +434,10 @@ def _limit(name: str, side: str, new: Any, old: AnyVariable, value: np.ndarray) 
 
 
 def on_rows(model: Any, data: Any, unit: str | None) -> tuple[pm.Model, pd.DataFrame]:
-    """Build the PyMC model of a formula on new rows, and return it with these rows.
-
-    What the rows hold of the outcome is not read. ``unit`` is the factor whose levels may be new.
-    The first row comes again at the end, since one row looks like what all records share.
-    """
+    """Build the PyMC model of a formula on new rows, and return it with these rows."""
+    # what they hold of the outcome is not read; the levels of the factor `unit` may be new
     _check_rows(model, data, unit)
+    # one row alone looks like what all records share
     frame = pd.concat([data, data.head(1)], ignore_index=True)
     made = copy(model)
     made._components = dict(model.parameters)  # those of the outcome's distribution

@@ -7,7 +7,7 @@ say, or none, are refused, too. All of this reads private values, and nothing co
 refusal.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from itertools import combinations
 from numbers import Real
@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 import pymc as pm
-from pytensor.compile.maker import function
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs, toposort
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.subtensor import AdvancedSubtensor
@@ -27,7 +27,7 @@ from scipy.sparse import issparse
 
 from pymc_dp.model.axis import index_arrays
 from pymc_dp.model.graphs import Tensor, pt
-from pymc_dp.model.modes import PYTHON, without_c
+from pymc_dp.model.modes import rewritten
 
 LARGEST = np.iinfo("int64").max
 
@@ -144,7 +144,7 @@ def _numbers(column: pd.Series) -> Any:
 def refuse_bad_indices(model: pm.Model, data: Mapping[str, Any] | None, unit: str | None) -> None:
     """Refuse indices that are negative, or beyond their array; ``data`` replaces a model's own."""
     given = {v: data[v.name] for v in model.data_vars if data is not None and v.name in data}
-    for array, axis, index in _picks(model):
+    for array, axis, index in dict.fromkeys(_picks(model)):
         inside = {v for v in ancestors([index]) if v.name}
         read = {v: x for v, x in given.items() if v in inside}
         of_unit = unit is not None and any(v.name == unit for v in inside)
@@ -152,24 +152,18 @@ def refuse_bad_indices(model: pm.Model, data: Mapping[str, Any] | None, unit: st
             _check_index(array, axis, index, read)
 
 
-def _picks(model: pm.Model) -> dict[tuple[Tensor, int, Tensor], None]:
-    """Return the arrays of which an index that is computed from data alone picks entries."""
-    variables = [*model.basic_RVs, *model.potentials, *model.deterministics]
-    picks: dict[tuple[Tensor, int, Tensor], None] = {}
-    for node in toposort(variables):
+def _picks(model: pm.Model) -> Iterator[tuple[Tensor, int, Tensor]]:
+    """Yield the arrays of which an index that is computed from data alone picks entries."""
+    for node in toposort([*model.basic_RVs, *model.potentials, *model.deterministics]):
         arrays = index_arrays(node) if isinstance(node.op, AdvancedSubtensor) else {}
-        if any(index.type.dtype == "bool" for index in arrays.values()):
-            continue
+        is_mask = any(index.type.dtype == "bool" for index in arrays.values())
         for axis, index in arrays.items():
-            inputs = list(graph_inputs([index]))
-            is_data = all(isinstance(x, SharedVariable | Constant) for x in inputs)
-            if (
-                index.type.ndim
-                and is_data
-                and not any(isinstance(x.type, RandomType) for x in inputs)
-            ):
-                picks[node.inputs[0], axis, index] = None
-    return picks
+            if index.type.ndim and not is_mask and all(map(_is_data, graph_inputs([index]))):
+                yield node.inputs[0], axis, index
+
+
+def _is_data(x: Tensor) -> bool:
+    return isinstance(x, SharedVariable | Constant) and not isinstance(x.type, RandomType)
 
 
 def _check_index(
@@ -177,10 +171,9 @@ def _check_index(
 ) -> None:
     # the types of data= may be wider than those of the model
     replaced = {v: pt.constant(x.astype(v.type.dtype)) for v, x in given.items()}
-    settings: Any = {"givens": replaced, "mode": PYTHON, "on_unused_input": "ignore"}
     try:
-        with without_c():
-            codes, size = function([], [index, array.shape[axis]], **settings)()
+        graphs = clone_replace([index, array.shape[axis]], replaced, rebuild_strict=False)
+        codes, size = rewritten([], graphs)()
     except Exception:  # of an author's own operation, or of shapes, which other checks refuse
         return
     names = [f"`{v.name}`" for v in ancestors([index]) if v.name and v in given]

@@ -329,7 +329,16 @@ def _column(source: str, name: str, column: Mapping[str, Any]) -> Column | None:
         raise ValueError(f"{source} lists a level of the column `{name}` twice.")
     if levels:
         return Column("yes_no" if len(levels) == 2 else "ordered", levels=levels)
-    return _range(source, name, {**details, **column}) if base in NUMERIC else None
+    terms = {**details, **column}
+    lows, highs = ([terms[key] for key in keys if key in terms] for keys in (LOWEST, HIGHEST))
+    if base not in NUMERIC or not lows or not highs:
+        return None
+    try:
+        return Column.number(float(lows[0]), float(highs[0]))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{source} has no minimum below a maximum for the column `{name}`."
+        ) from None
 
 
 def _partitions(column: Mapping[str, Any]) -> Iterator[Hashable]:
@@ -339,15 +348,3 @@ def _partitions(column: Mapping[str, Any]) -> Iterator[Hashable]:
         terms = _plain(terms["predicate"]) if "predicate" in terms else terms
         if "partitionValue" in terms or not terms:
             yield terms["partitionValue"] if terms else each
-
-
-def _range(source: str, name: str, terms: Mapping[str, Any]) -> Column | None:
-    lows, highs = ([terms[key] for key in keys if key in terms] for keys in (LOWEST, HIGHEST))
-    if not lows or not highs:
-        return None
-    try:
-        return Column.number(float(lows[0]), float(highs[0]))
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"{source} has no minimum below a maximum for the column `{name}`."
-        ) from None

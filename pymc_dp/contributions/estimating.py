@@ -33,11 +33,14 @@ LEAST, LEAST_TILTED = 1e-280, 1e-2
 class Along(NamedTuple):
     """Scores of a batch along the predictors of its records, which are normal under q."""
 
-    # shifts of the predictors, (c, rows) -> weights of the scores there, (rows, outcomes, c), with
-    # the observed outcome first
+    # (c, rows, d): slopes of the predictors; none where weights are the scores, and c is d
+    vectors: np.ndarray
+    # shifts of the predictors, (c, rows) -> (rows, outcomes, c), with the observed outcome first: a
+    # score is the sum of vectors, each times its weight
     weights: Callable[[np.ndarray], np.ndarray]
-    root: np.ndarray  # A, (c, c, rows): A'A is the covariance of the predictors
     has_both: bool  # whether records have two outcomes, which follow the observed one
+    # A, (c, c, rows): A'A is the covariance of the predictors under q, where there is one
+    root: np.ndarray = np.empty((0, 0, 0))
 
     def at(self, node: np.ndarray) -> np.ndarray:
         """Return the weights, (rows, outcomes, c), where predictors are A'u from their mean."""

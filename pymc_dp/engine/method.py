@@ -6,7 +6,6 @@ from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.estimating import AVERAGED, Estimating
@@ -42,7 +41,6 @@ from pymc_dp.methods.method import (
     FindStart,
     Method,
     Stage,
-    Trace,
     chain,
     of_rounds,
 )
@@ -92,11 +90,6 @@ class RoundTerms(NamedTuple):
         return cls(releases - 1, options.num_records, options.of_units, survey=survey)
 
     @property
-    def counted(self) -> int | None:
-        """What records count together, where it is declared; of weights nothing is."""
-        return self.number if self.survey is None else None
-
-    @property
     def shares(self) -> tuple[float, ...]:
         """The share of the budget of each round; scales have what is left."""
         grown = CONSTANTS.growth ** np.arange(self.rounds)
@@ -135,26 +128,24 @@ class Rounds:
     @cached_property
     def known(self) -> Known:
         """Return what is known before the first release."""
-        prior, scores = self.prior(), self.scores
+        prior, scores, own = self.prior(), self.scores, self.dispersion
+        share = CONSTANTS.dispersion_share if own.any() else 0.0
+        parts = (
+            Part(vector_blocks(~own), 1 - share, False),
+            Part(vector_blocks(own), share, True),
+        )
         return Known(
             prior_mean=vector_blocks(prior.mean),
             prior_precision=matrix_blocks(prior.precision),
             shares=self.terms.shares,
-            number=self.terms.counted,
-            parts=tuple(self._parts()),
+            number=self.terms.number if self.terms.survey is None else None,
+            parts=parts if own.any() else parts[:1],
             scale=self.scale,
             null_space=null_space_of(self.records, scores),
             estimating=scores.estimating,
             is_centred=self.records.outcomes is not None,
             products=self.products,
         )
-
-    def _parts(self) -> list[Part]:
-        own, share = self.dispersion, CONSTANTS.dispersion_share
-        if not own.any():
-            return [Part(vector_blocks(~own), 1.0, 1.0, False)]
-        location = Part(vector_blocks(~own), 1.0, 1 - share, False)
-        return [location, Part(vector_blocks(own), 1.0, share, True)]
 
     @property
     def products(self) -> float:
@@ -171,10 +162,6 @@ class Rounds:
     def start(self) -> np.ndarray:
         """Return where rounds begin without a method before them, (d,)."""
         return first_point(self.records, self.slope(), self.scores)
-
-    def begin(self, start: np.ndarray) -> State:
-        """Return the first state."""
-        return begin(self.known, start)
 
     def draw(self, state: State, draws: int, rng: np.random.Generator) -> Both:
         """Draw the posterior, with the width of the noise and without it."""
@@ -200,10 +187,6 @@ class Rounds:
             return found
         return (*found, *doubts_of_chains(self.written, known, state))
 
-    def describe(self, state: State) -> xr.Dataset:
-        """Return the released parameters."""
-        return describe(self.records, self.known, state)
-
 
 def rounds_of(records: Records, prior: Callable[[str], Gradient], terms: RoundTerms) -> Rounds:
     """Return rounds of a model, with the posterior in closed form where it is normal."""
@@ -214,9 +197,20 @@ def rounds_of(records: Records, prior: Callable[[str], Gradient], terms: RoundTe
         normal = if_normal(slope(), records.start)
         if normal is not None:
             return Rounds(records, terms, lambda: normal, slope, None)
-    own = cache(lambda: _checked(written).normal)
-    of_reduced = cache(lambda: prior_gradient(written.records, "python"))
-    return Rounds(written.reduced, terms, own, partial(_slope_of, written, of_reduced), written)
+
+    @cache
+    def own() -> NormalPrior:
+        _ = written.integrated  # what cannot be drawn fails here, before any budget is spent
+        return written.normal
+
+    of_all = cache(lambda: prior_gradient(written.records, "python"))
+
+    def of_read(z: np.ndarray) -> np.ndarray:  # others are at their start
+        point = written.records.start.copy()
+        point[written.places] = z
+        return np.asarray(of_all()(point)[written.places])
+
+    return Rounds(written.reduced, terms, own, lambda: of_read, written)
 
 
 def normal_rounds_of(
@@ -231,23 +225,6 @@ def normal_rounds_of(
         return exact or NormalPrior.of(drawn_or_wide(records, np.arange(records.size)))
 
     return Rounds(records, terms, normal, slope, None)
-
-
-def _checked(written: PriorAsWritten) -> PriorAsWritten:
-    _ = written.integrated  # what cannot be drawn in the end fails here, before any budget is spent
-    return written
-
-
-def _slope_of(written: PriorAsWritten, of_all: Callable[[], Gradient]) -> Gradient:
-    """Return the slope of the log prior in the latents that records read, others at their start."""
-    whole, places = written.records.start, written.places
-
-    def slope(z: np.ndarray) -> np.ndarray:
-        point = whole.copy()
-        point[places] = z
-        return np.asarray(of_all()(point)[places])
-
-    return slope
 
 
 def stages_of_rounds(
@@ -269,7 +246,8 @@ def stages_of_rounds(
         return Stage(scales), Stage(scored)
 
     def after(state: Any) -> State:
-        return rounds.begin(near_prior(rounds.records, point(state), rounds.slope()))
+        start = near_prior(rounds.records, point(state), rounds.slope())
+        return begin(rounds.known, start)
 
     return Stage(scales, after), Stage(scored)
 
@@ -281,7 +259,7 @@ def _scales(rounds: Rounds, share: float) -> Method:
     is_weighted = rounds.terms.survey is not None
     return Method(
         size=vector_size(d, parts_of(rounds.dispersion), is_weighted),
-        init=lambda rng: rounds.begin(rounds.start),
+        init=lambda rng: begin(rounds.known, rounds.start),
         settings={},
         algorithms=(of_rounds(rounds.records, rounds.terms.estimating),),
         releases=(ReleaseSpec(SCALES, Full(), norm, count=1, share=own),),
@@ -294,8 +272,12 @@ def _scales(rounds: Rounds, share: float) -> Method:
         ),
         query=lambda state, rng: Query(SCALES, state.at.point),
         posterior=lambda state, draws, rng: rounds.draw(state, draws, rng)[0],
-        describe=rounds.describe,
-        trace=_trace,
+        describe=lambda state: describe(rounds.records, rounds.known, state),
+        trace=lambda state: {
+            "mean_path": (("rows",), state.at.point),
+            "noise_to_signal": ((), state.report.noise_to_signal),
+            "clip_factor": ((), 1.0),
+        },
         doubts=rounds.doubts,
         defaults=(CONSTANTS,),
     )
@@ -322,14 +304,6 @@ def _scores(rounds: Rounds, share: float) -> Method:
         query=lambda state, rng: Query(SCORES, state.at, state.at.clip_norm),
         noise_aware=aware,
     )
-
-
-def _trace(state: State) -> Trace:
-    return {
-        "mean_path": (("rows",), state.at.point),
-        "noise_to_signal": ((), state.report.noise_to_signal),
-        "clip_factor": ((), 1.0),
-    }
 
 
 def whitened_method(

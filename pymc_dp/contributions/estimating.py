@@ -117,7 +117,10 @@ def _site_of_scores(along: Along) -> Estimated:
     rule, root = _rule(along), along.root[0, 0][:, None]
     slopes = [root * along.at(node)[:, :, 0] for node, _ in rule]
     whole, mean, square = np.zeros((3, *slopes[0].shape))
-    for u, row in zip(GRID, _integrals(np.array([node[0] for node, _ in rule]), GRID), strict=True):
+    # what integrates the polynomial of the slopes at the points of the rule from 0 on
+    powers, points = np.arange(len(rule)), np.array([node[0] for node, _ in rule])
+    of_powers = GRID[:, None] ** (powers + 1) / (powers + 1)
+    for u, row in zip(GRID, of_powers @ np.linalg.inv(points[:, None] ** powers), strict=True):
         log_density = sum(share * slope for share, slope in zip(row, slopes, strict=True))
         density = np.exp(np.minimum(log_density - u**2 / 2, LARGEST_LOG))  # 1 at the cavity's mean
         whole += density
@@ -127,13 +130,6 @@ def _site_of_scores(along: Along) -> Estimated:
     variance = np.maximum(square / whole - mean**2, LEAST_TILTED)
     slope = (1 / variance[:, 1:] - 1).mean(axis=1)
     return Estimated(ratio(mean / variance, root)[:, :, None], ratio(slope, root[:, 0] ** 2))
-
-
-def _integrals(points: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return the matrix that integrates the polynomial of values at points from 0 to each end."""
-    powers = np.arange(len(points))
-    integrals = ends[:, None] ** (powers + 1) / (powers + 1)
-    return np.asarray(integrals @ np.linalg.inv(points[:, None] ** powers))
 
 
 def _rule(along: Along) -> list[tuple[np.ndarray, float]]:

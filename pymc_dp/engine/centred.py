@@ -237,12 +237,17 @@ def _with_groups(found: Centred, name: str) -> Centred:
     written = groups[0].inverse(own)
     scale = sum(step.log_scale(shape) for step in groups[0].steps)
     prior, *as_written = clone_replace([records.prior, *found.written], {z: written})
+    prior_draws: tuple[AnyVariable, ...] = ()
+    if records.prior_draws:  # of the groups, in place of z
+        draws = dict(zip(latents, records.prior_draws, strict=True))
+        [drawn] = clone_replace([groups[0].of(z)], draws, rebuild_strict=False)
+        prior_draws = tuple((draws | {z: drawn}).values())
     renewed = rebuilt([x for y in groups for x in y.indices], {z: own})
     renewed |= {x.variable: x.read(own, renewed) for x in groups}
     return Centred(
         _on_groups(records, renewed)._replace(
             prior=prior - scale,
-            prior_draws=_drawn(records, groups[0].of(z), z),
+            prior_draws=prior_draws,
             latents=_renamed(records.latents, name, str(own.name), own),
             point=_renamed(records.point, name, str(own.name), start),
         ),
@@ -323,15 +328,6 @@ def _on_groups(records: Records, groups: dict[AnyVariable, AnyVariable]) -> Reco
         for stage in records.outcomes
     )
     return records._replace(batch=batch, single=single, outcomes=outcomes)
-
-
-def _drawn(records: Records, groups: Tensor, z: AnyVariable) -> tuple[AnyVariable, ...]:
-    """Draw the groups from their prior, in place of z."""
-    if not records.prior_draws:
-        return ()
-    draws = dict(zip(records.latents.values(), records.prior_draws, strict=True))
-    [drawn] = clone_replace([groups], draws, rebuild_strict=False)
-    return tuple((draws | {z: drawn}).values())
 
 
 def _renamed[T](values: dict[str, T], old: str, new: str, value: T) -> dict[str, T]:

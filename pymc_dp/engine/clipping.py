@@ -41,12 +41,7 @@ class Lengths(NamedTuple):
     """Counts of rounds near the mode, each time half as much of earlier ones; zero before any."""
 
     sums: np.ndarray  # (parts, BINS)
-    weight: float
-
-    @classmethod
-    def nothing(cls, parts: int) -> "Lengths":
-        """Return what is known before the first round."""
-        return cls(np.zeros((parts, BINS)), 0.0)
+    weight: float = 0.0
 
     def add(self, counts: np.ndarray, weight: float) -> "Lengths":
         """Add a round's counts; a weight of 0 says nothing."""

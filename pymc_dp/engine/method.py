@@ -29,7 +29,6 @@ from pymc_dp.engine.prior import (
     drawn_or_wide,
     if_normal,
     prior_as_written,
-    reads_all,
 )
 from pymc_dp.engine.report import describe, doubts_of_chains, doubts_of_rounds
 from pymc_dp.engine.rounds import Known, State, begin, likelihood, update
@@ -152,12 +151,6 @@ class Rounds:
         """The part of products of scores in the joint vector, over the score's."""
         return 0.0 if self.terms.survey is None else PRODUCTS
 
-    @property
-    def observed(self) -> list[int]:
-        """Latents whose scores at observed outcomes are measured, too."""
-        scale = self.scale
-        return [] if scale is None else [scale.latent]
-
     @cached_property
     def start(self) -> np.ndarray:
         """Return where rounds begin without a method before them, (d,)."""
@@ -192,8 +185,7 @@ def rounds_of(records: Records, prior: Callable[[str], Gradient], terms: RoundTe
     """Return rounds of a model, with the posterior in closed form where it is normal."""
     slope = cache(lambda: prior("python"))
     written = prior_as_written(records)
-    is_centred = written.records is not records and [*written.records.latents] != [*records.latents]
-    if reads_all(records) and not is_centred:
+    if [*written.reduced.latents] == [*records.latents]:  # all are read, and none became groups
         normal = if_normal(slope(), records.start)
         if normal is not None:
             return Rounds(records, terms, lambda: normal, slope, None)
@@ -255,7 +247,9 @@ def stages_of_rounds(
 def _scales(rounds: Rounds, share: float) -> Method:
     """Release the scales of scores."""
     d, own = rounds.records.size, share * CONSTANTS.share_of_scales
-    norm = size_of_scales(d, len(rounds.observed)) ** 0.5
+    # latents whose scores at observed outcomes are measured, too
+    observed = [] if rounds.scale is None else [rounds.scale.latent]
+    norm = size_of_scales(d, len(observed)) ** 0.5
     is_weighted = rounds.terms.survey is not None
     return Method(
         size=vector_size(d, parts_of(rounds.dispersion), is_weighted),
@@ -264,7 +258,7 @@ def _scales(rounds: Rounds, share: float) -> Method:
         algorithms=(of_rounds(rounds.records, rounds.terms.estimating),),
         releases=(ReleaseSpec(SCALES, Full(), norm, count=1, share=own),),
         compile=lambda backend: Compiled(
-            {SCALES: score_scales(rounds.scores, rounds.observed, unit_of_scores(rounds.known))},
+            {SCALES: score_scales(rounds.scores, observed, unit_of_scores(rounds.known))},
             lambda state, query, noisy: measured(
                 rounds.known, state, noisy, CONSTANTS.share_of_scales
             ),

@@ -270,9 +270,3 @@ def _with_wide(records: Records) -> tuple[AnyVariable, ...]:
     if not wide:  # draws of the same variables are kept
         return records.prior_draws
     return tuple(clone_replace(records.prior_draws, wide, rebuild_strict=False))
-
-
-def reads_all(records: Records) -> bool:
-    """Whether a record reads every latent."""
-    terms = set(ancestors(records.batch.terms))
-    return all(value in terms for value in records.latents.values())

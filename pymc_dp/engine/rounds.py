@@ -18,6 +18,7 @@ import numpy as np
 
 from pymc_dp.contributions.estimating import Estimating
 from pymc_dp.contributions.whitened import (
+    BINS,
     COUNTS,
     SLOPE,
     TRACE,
@@ -159,7 +160,7 @@ def begin(known: Known, start: np.ndarray) -> State:
     """Start at a point, (d,), knowing nothing. Its coordinates are for the trial before a fit."""
     d, blocks = start.size, known.prior_mean.shape
     unit = np.broadcast_to(np.eye(blocks[1]), known.prior_precision.shape)
-    of_dispersion = [Dispersion(_flat(p.latents), 1.0, p.share) for p in known.parts[1:]]
+    of_dispersion = [Dispersion(p.latents.reshape(-1), 1.0, p.share) for p in known.parts[1:]]
     diagonal = len(unit) > 1
     at = At(
         start,
@@ -172,7 +173,7 @@ def begin(known: Known, start: np.ndarray) -> State:
         products=known.products,
     )
     report = Report(np.zeros(blocks), np.zeros((0, *blocks)))
-    return State(at, 0.0 * unit, Lengths.nothing(len(known.parts)), report)
+    return State(at, 0.0 * unit, Lengths(np.zeros((len(known.parts), BINS))), report)
 
 
 def update(known: Known, state: State, query: Query, noisy: Noisy) -> State:
@@ -218,11 +219,12 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     if known.scale is not None:
         latent = known.scale.latent
         point.flat[latent] = z.flat[latent] + known.scale.step(float(step.flat[latent]))
-        squares = vector_blocks(known.scale.units(_flat(z), _flat(point))) ** 2
+        squares = vector_blocks(known.scale.units(z.reshape(-1), point.reshape(-1))) ** 2
         state, floored = state.in_units(squares), outer(squares**0.5, squares**0.5) * floored
     # 7. clipping
-    weight = share if far <= CONSTANTS.near else 0.0  # far from the mode all scores are long
-    state = state._replace(lengths=state.lengths.add(sums.counts, weight))
+    is_near = far <= CONSTANTS.near  # far from the mode all scores are long
+    lengths = state.lengths.add(sums.counts, share if is_near else 0.0)
+    state = state._replace(lengths=lengths)
     left = _left_out(known, state)
     bias = np.zeros((len(state.scored), *z.shape))
     for part, own in zip(known.parts, left, strict=True):
@@ -239,7 +241,7 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     )
     # 8. coordinates
     state = state._replace(t=state.t + 1, report=report)
-    return prepared(known, state, _flat(point), floored, left if far <= CONSTANTS.near else None)
+    return prepared(known, state, point.reshape(-1), floored, left if is_near else None)
 
 
 def white(at: At) -> np.ndarray:
@@ -461,7 +463,7 @@ def prepared(
     W = whitening(floored + P, n, [part.latents for part in known.parts])
     bounds = _bounds(known, state, left)
     c = vector_blocks(point) - (state.scored[0].point if state.scored else vector_blocks(point))
-    along = _flat(np.linalg.solve(W.swapaxes(-1, -2), c[..., None])[..., 0])
+    along = np.linalg.solve(W.swapaxes(-1, -2), c[..., None]).reshape(-1)
     length = float(np.linalg.norm(along))
     dispersion = state.at.dispersion
     if dispersion is not None:
@@ -506,10 +508,6 @@ def _leverage_bound(known: Known, state: State) -> float:
     d = state.at.point.size
     steady = CONSTANTS.steady * state.number * SLOPE / _noise_of_scores(known, state) / d**0.5
     return float(max(CONSTANTS.leverage * d, steady))
-
-
-def _flat(x: np.ndarray) -> np.ndarray:
-    return x.reshape(-1)
 
 
 def covariance(known: Known, found: Likelihood) -> np.ndarray:

@@ -116,14 +116,6 @@ class Chains(NamedTuple):
         fine = np.isfinite(value) & np.isfinite(gradient).all(axis=1)
         return cls(points, np.where(fine, value, -np.inf), np.where(fine[:, None], gradient, 0.0))
 
-    def moved(self, accepted: np.ndarray, to: "Chains") -> "Chains":
-        """Move some chains, (chains,)."""
-        return Chains(
-            np.where(accepted[:, None], to.points, self.points),
-            np.where(accepted, to.log_density, self.log_density),
-            np.where(accepted[:, None], to.gradient, self.gradient),
-        )
-
 
 class Drawn(NamedTuple):
     """Draws from a density, and how well the chains that made them moved."""
@@ -253,4 +245,5 @@ def _trajectory(
     gained = end.log_density - chains.log_density - lost
     probability = np.exp(np.minimum(np.where(np.isnan(gained), -np.inf, gained), 0.0))
     accepted = rng.random(len(probability)) < probability
-    return chains.moved(accepted, end), probability
+    of_chains = accepted[:, None], accepted, accepted[:, None]
+    return Chains(*map(np.where, of_chains, end, chains)), probability

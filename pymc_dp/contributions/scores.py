@@ -305,10 +305,8 @@ class DrawnScores(NamedTuple):
         return self.estimating.estimate(parts._replace(root=root))
 
 
-def drawn_scores(
-    records: Records, backend: str, estimating: Estimating | None = None
-) -> DrawnScores:
-    """Compile the scores, and the draws where the model says how to draw.
+def drawn_scores(records: Records, estimating: Estimating | None = None) -> DrawnScores:
+    """Compile the scores, and the draws where the model says how to draw; Python is fastest.
 
     A unit of several records has too many joint outcomes, so that they are always drawn.
     """
@@ -320,10 +318,10 @@ def drawn_scores(
     try:
         channels = record_channels(shared, [*names, *local])
     except NoFrontierRuleError:
-        parted, estimating = _formed(records, names, backend), None
+        parted, estimating = _formed(records, names), None
         reach = np.zeros((0, records.size), bool)
     else:
-        parted, reach = _parted(shared, channels, names, backend), channels.reach
+        parted, reach = _parted(shared, channels, names), channels.reach
         if local or not 0 < len(channels.predictors) <= MOST_PREDICTORS:
             estimating = None
     in_units = 1 + (DRAWS if draw else 0)
@@ -356,10 +354,8 @@ def has_one_predictor(records: Records) -> bool:
         return False
 
 
-def _formed(
-    records: Records, names: Collection[str], backend: str
-) -> Callable[[Batch, np.ndarray], Along]:
-    gradients, axes = each_gradient(records, backend), records.batch.axes
+def _formed(records: Records, names: Collection[str]) -> Callable[[Batch, np.ndarray], Along]:
+    gradients, axes = each_gradient(records, "python"), records.batch.axes
 
     def parted(batch: Batch, point: np.ndarray) -> Along:
         each = _by_outcome(batch, names, gradients(_at_outcomes(batch, axes, names), point))
@@ -369,11 +365,11 @@ def _formed(
 
 
 def _parted(
-    records: Records, channels: Channels, names: Collection[str], backend: str
+    records: Records, channels: Channels, names: Collection[str]
 ) -> Callable[[Batch, np.ndarray], Along]:
     """Compile what outcomes do not change as one function, and the weights as another."""
     fixed = {f"fixed {k}": graph for k, graph in enumerate(channels.fixed)}
-    first = on_batch(records, [], [*fixed.values(), *channels.vectors], backend)
+    first = on_batch(records, [], [*fixed.values(), *channels.vectors], "python")
     axes = records.batch.axes | dict(zip(fixed, channels.fixed.values(), strict=True))
     axes[SHIFTS] = 1
     given = {name: graph.type() for name, graph in fixed.items()}
@@ -387,7 +383,7 @@ def _parted(
     graphs = graph_replace([channels.weights, *local], known, strict=False)
     below = set(ancestors(graphs))
     read = {name: x for name, x in (records.batch.inputs | given).items() if x in below}
-    compiled = partial(on_batch, records, [], backend=backend, read=read)
+    compiled = partial(on_batch, records, [], backend="python", read=read)
     if records.local_latents:
         weights, density, *_ = graphs
         second = marginal_scores(records, compiled(graphs[1:]), compiled([density, weights]))

@@ -120,8 +120,8 @@ class Rounds:
 
     @cached_property
     def scores(self) -> DrawnScores:
-        """Compile the scores: some passes over the records, for which Python is fastest."""
-        found = drawn_scores(self.records, "python", self.terms.estimating)
+        """Compile the scores."""
+        found = drawn_scores(self.records, self.terms.estimating)
         return found.with_dispersion(self.dispersion)._replace(survey=self.terms.survey)
 
     @cached_property
@@ -259,9 +259,7 @@ def _scales(rounds: Rounds, share: float) -> Method:
         releases=(ReleaseSpec(SCALES, Full(), norm, count=1, share=own),),
         compile=lambda backend: Compiled(
             {SCALES: score_scales(rounds.scores, observed, unit_of_scores(rounds.known))},
-            lambda state, query, noisy: measured(
-                rounds.known, state, noisy, CONSTANTS.share_of_scales
-            ),
+            partial(measured, rounds.known),
             runs_on="python",
         ),
         query=lambda state, rng: Query(SCALES, state.at.point),

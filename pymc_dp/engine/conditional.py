@@ -112,11 +112,6 @@ class Entries(NamedTuple):
     columns: np.ndarray
     difference: np.ndarray
 
-    @property
-    def differences(self) -> int:
-        """The number of differences that show all entries."""
-        return 1 + int(self.difference.max(initial=-1))
-
 
 class Integrated(NamedTuple):
     """A log prior, log p(theta, u), that is quadratic in u."""
@@ -194,8 +189,9 @@ class Integrated(NamedTuple):
 
     def _moves(self) -> np.ndarray:
         """Return the steps of each difference, (1, m, k)."""
-        moves = np.zeros((1, self.entries.differences, len(self.u)))
-        moves[0, self.entries.difference, self.entries.columns] = self.steps[self.entries.columns]
+        _, columns, difference = self.entries
+        moves = np.zeros((1, 1 + int(difference.max(initial=-1)), len(self.u)))
+        moves[0, difference, columns] = self.steps[columns]
         return moves
 
     def _average(self, found: Conditional) -> tuple[np.ndarray, np.ndarray]:
@@ -216,7 +212,7 @@ class Integrated(NamedTuple):
         )[..., None]
         q, v = q * longer, v / longer  # equally long, against rounding
         points = np.concatenate([mode, mode + q + v, mode + q, mode + v], axis=1)
-        m = self.entries.differences
+        m = v.shape[1]
         weights = np.repeat([1 + m / 2, 0.5, -0.5, -0.5], [1, m, m, m])
         return points, np.broadcast_to(weights, points.shape[:2])
 

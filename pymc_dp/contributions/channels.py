@@ -62,10 +62,6 @@ class _Channel(NamedTuple):
     width: int
     edges: list[Edge]
 
-    @property
-    def weights(self) -> Tensor:
-        return self.cotangent[:, None] if self.cotangent.ndim == 1 else self.cotangent
-
 
 def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     """Factor the scores of a batch, whose leaves named ``outcomes`` are the outcomes.
@@ -86,7 +82,7 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     if sum(records.point[name].size for name in reached) < sum(c.width for c in spread):
         spread, own = [], reached
     used = (*others, *spread)
-    weights = [c.weights for c in used]
+    weights = [by_row(c.cotangent, graph.rows) for c in used]
     weights += [
         rows_of(latents[name], edges_of(latents[name], through), edges, graph.rows) for name in own
     ]

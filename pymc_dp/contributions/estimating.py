@@ -33,11 +33,14 @@ LEAST, LEAST_TILTED = 1e-280, 1e-2
 class Along(NamedTuple):
     """Scores of a batch along the predictors of its records, which are normal under q."""
 
-    # shifts of the predictors, (c, rows) -> weights of the scores there, (rows, outcomes, c), with
-    # the observed outcome first
+    # (c, rows, d): slopes of the predictors; none where weights are the scores, and c is d
+    vectors: np.ndarray
+    # shifts of the predictors, (c, rows) -> (rows, outcomes, c), with the observed outcome first: a
+    # score is the sum of vectors, each times its weight
     weights: Callable[[np.ndarray], np.ndarray]
-    root: np.ndarray  # A, (c, c, rows): A'A is the covariance of the predictors
     has_both: bool  # whether records have two outcomes, which follow the observed one
+    # A, (c, c, rows): A'A is the covariance of the predictors under q, where there is one
+    root: np.ndarray = np.empty((0, 0, 0))
 
     def at(self, node: np.ndarray) -> np.ndarray:
         """Return the weights, (rows, outcomes, c), where predictors are A'u from their mean."""
@@ -114,7 +117,10 @@ def _site_of_scores(along: Along) -> Estimated:
     rule, root = _rule(along), along.root[0, 0][:, None]
     slopes = [root * along.at(node)[:, :, 0] for node, _ in rule]
     whole, mean, square = np.zeros((3, *slopes[0].shape))
-    for u, row in zip(GRID, _integrals(np.array([node[0] for node, _ in rule]), GRID), strict=True):
+    # what integrates the polynomial of the slopes at the points of the rule from 0 on
+    powers, points = np.arange(len(rule)), np.array([node[0] for node, _ in rule])
+    of_powers = GRID[:, None] ** (powers + 1) / (powers + 1)
+    for u, row in zip(GRID, of_powers @ np.linalg.inv(points[:, None] ** powers), strict=True):
         log_density = sum(share * slope for share, slope in zip(row, slopes, strict=True))
         density = np.exp(np.minimum(log_density - u**2 / 2, LARGEST_LOG))  # 1 at the cavity's mean
         whole += density
@@ -124,13 +130,6 @@ def _site_of_scores(along: Along) -> Estimated:
     variance = np.maximum(square / whole - mean**2, LEAST_TILTED)
     slope = (1 / variance[:, 1:] - 1).mean(axis=1)
     return Estimated(ratio(mean / variance, root)[:, :, None], ratio(slope, root[:, 0] ** 2))
-
-
-def _integrals(points: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return the matrix that integrates the polynomial of values at points from 0 to each end."""
-    powers = np.arange(len(points))
-    integrals = ends[:, None] ** (powers + 1) / (powers + 1)
-    return np.asarray(integrals @ np.linalg.inv(points[:, None] ** powers))
 
 
 def _rule(along: Along) -> list[tuple[np.ndarray, float]]:

@@ -151,16 +151,15 @@ def plain_gradient(records: Records, backend: str, draws: int = 1) -> RowContrib
     on it is wasted (`gradient` releases the first half alone). The context are points z, shape
     (draws, size), and d z / d rho at each of them, same shape.
     """
-    gradients, size = each_gradient(records, backend), 2 * draws * records.size
+    formed = _formed_gradient(records, backend, draws)
 
     def prepare(batch: Batch, at: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        halves = []
-        for z, slope in zip(*at, strict=True):
-            g = gradients(batch, z)
-            halves += [g, g * slope]
-        return np.concatenate(halves, axis=1)
+        points, slopes = at
+        each = formed.prepare(batch, points).reshape(-1, draws, 1, records.size)
+        both = np.concatenate([each, each * slopes[:, None]], axis=2)
+        return both.reshape(len(both), 2 * formed.size)
 
-    return RowContribution(size, size, lambda rows, at: rows, prepare, together=records.of_units)
+    return formed._replace(size=2 * formed.size, width=2 * formed.width, prepare=prepare)
 
 
 def gradient_rows(records: Records) -> Tensor:
@@ -336,26 +335,22 @@ def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
             rows[OWNER] = np.where(places < count, rows[OWNER], rows[OWNER][count - 1] + 1)
         return count, contribution.prepare(rows, context)
 
-    changed = {"prepare": prepare, "rows": _without_copies(contribution.rows)}
+    def of_all(function: Any) -> Any:  # that of the contribution, of a batch without copies
+        def of_first(at: tuple[int, Any], context: Any, *weights: np.ndarray) -> np.ndarray:
+            padding = (0, _padded_size(at[0]) - at[0])
+            found = np.asarray(function(at[1], context, *[np.pad(w, padding) for w in weights]))
+            return found if weights else found[: at[0]]
+
+        return function and of_first
+
+    changed: dict[str, Any] = {"prepare": prepare, "rows": of_all(contribution.rows)}
     if unit := contribution.unit:
-        total, rows = _unweighted_copies(unit.weighted_sum), _without_copies(unit.rows)
+        total, rows = of_all(unit.weighted_sum), of_all(unit.rows)
         changed["unit"] = unit._replace(weighted_sum=total, rows=rows)
     if isinstance(contribution, FactoredContribution):
-        changed["norms"] = _without_copies(contribution.norms)
-        changed["weighted_sum"] = _unweighted_copies(contribution.weighted_sum)
+        changed["norms"] = of_all(contribution.norms)
+        changed["weighted_sum"] = of_all(contribution.weighted_sum)
     return contribution._replace(**changed)
-
-
-def _without_copies(rows: Any) -> Any:
-    return rows and (lambda at, context: np.asarray(rows(at[1], context))[: at[0]])
-
-
-def _unweighted_copies(weighted_sum: Any) -> Any:
-    def sum_of_first(at: tuple[int, Any], context: Any, weights: np.ndarray) -> np.ndarray:
-        padding = (0, _padded_size(at[0]) - at[0])
-        return np.asarray(weighted_sum(at[1], context, np.pad(weights, padding)))
-
-    return weighted_sum and sum_of_first
 
 
 def _padded_size(rows: int) -> int:

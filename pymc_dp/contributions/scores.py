@@ -251,17 +251,6 @@ def probabilities(norms: np.ndarray) -> np.ndarray:
     return np.asarray(np.divide(of_other, total, out=equal, where=total > 0))
 
 
-class Parted(NamedTuple):
-    """Scores of a batch as functions of the records' predictors."""
-
-    # (c, rows, d): slopes of the predictors; none where weights are the scores, and c is d
-    vectors: np.ndarray
-    # shifts of the predictors, (c, rows) -> (rows, outcomes, c), with the observed outcome first: a
-    # score is the sum of vectors, each times its weight
-    weights: Callable[[np.ndarray], np.ndarray]
-    has_both: bool  # whether records have two outcomes, beside the observed one
-
-
 class DrawnScores(NamedTuple):
     """Scores of a batch at a point; compiled once for all rounds."""
 
@@ -271,7 +260,7 @@ class DrawnScores(NamedTuple):
     # formed
     reach: np.ndarray
     dispersion: np.ndarray  # which latents are those of the dispersion of outcomes, (d,)
-    parted: Callable[[Batch, np.ndarray], Parted]  # (batch, z)
+    parted: Callable[[Batch, np.ndarray], Along]  # (batch, z)
     draw: Draw | None
     draw_for_units: Draw | None  # in place of ``draw``, where records belong to units
     together: bool  # whether the records of a unit are scored together
@@ -301,25 +290,23 @@ class DrawnScores(NamedTuple):
         return self._replace(dispersion=dispersion, estimating=estimating)
 
     def of_batch(self, batch: Batch, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return weights, (rows, outcomes, c), and vectors at a point, as in `Parted`."""
-        vectors, weights, _ = self.parted(batch, z)
-        return weights(np.zeros(vectors.shape[:2])), vectors
+        """Return weights, (rows, outcomes, c), and vectors at a point, as in `Along`."""
+        parts = self.parted(batch, z)
+        return parts.weights(np.zeros(parts.vectors.shape[:2])), parts.vectors
 
     def shares(self, batch: Batch) -> np.ndarray | None:
         """Return what of each record counts, (rows,), from 0 to 1; None where all of them do."""
         return None if self.survey is None else self.survey.shares(batch[self.survey.name])
 
-    def estimated(self, parts: Parted, root: np.ndarray | None) -> Estimated:
+    def estimated(self, parts: Along, root: np.ndarray | None) -> Estimated:
         """Return what a method makes of scores along predictors; without a root, at the point."""
         if self.estimating is None or root is None:
             return Estimated(parts.weights(np.zeros(parts.vectors.shape[:2])))
-        return self.estimating.estimate(Along(parts.weights, root, parts.has_both))
+        return self.estimating.estimate(parts._replace(root=root))
 
 
-def drawn_scores(
-    records: Records, backend: str, estimating: Estimating | None = None
-) -> DrawnScores:
-    """Compile the scores, and the draws where the model says how to draw.
+def drawn_scores(records: Records, estimating: Estimating | None = None) -> DrawnScores:
+    """Compile the scores, and the draws where the model says how to draw; Python is fastest.
 
     A unit of several records has too many joint outcomes, so that they are always drawn.
     """
@@ -331,10 +318,10 @@ def drawn_scores(
     try:
         channels = record_channels(shared, [*names, *local])
     except NoFrontierRuleError:
-        parted, estimating = _formed(records, names, backend), None
+        parted, estimating = _formed(records, names), None
         reach = np.zeros((0, records.size), bool)
     else:
-        parted, reach = _parted(shared, channels, names, backend), channels.reach
+        parted, reach = _parted(shared, channels, names), channels.reach
         if local or not 0 < len(channels.predictors) <= MOST_PREDICTORS:
             estimating = None
     in_units = 1 + (DRAWS if draw else 0)
@@ -367,24 +354,22 @@ def has_one_predictor(records: Records) -> bool:
         return False
 
 
-def _formed(
-    records: Records, names: Collection[str], backend: str
-) -> Callable[[Batch, np.ndarray], Parted]:
-    gradients, axes = each_gradient(records, backend), records.batch.axes
+def _formed(records: Records, names: Collection[str]) -> Callable[[Batch, np.ndarray], Along]:
+    gradients, axes = each_gradient(records, "python"), records.batch.axes
 
-    def parted(batch: Batch, point: np.ndarray) -> Parted:
+    def parted(batch: Batch, point: np.ndarray) -> Along:
         each = _by_outcome(batch, names, gradients(_at_outcomes(batch, axes, names), point))
-        return Parted(np.empty((0, *each.shape[::2])), lambda shifts: each, False)
+        return Along(np.empty((0, *each.shape[::2])), lambda shifts: each, False)
 
     return parted
 
 
 def _parted(
-    records: Records, channels: Channels, names: Collection[str], backend: str
-) -> Callable[[Batch, np.ndarray], Parted]:
+    records: Records, channels: Channels, names: Collection[str]
+) -> Callable[[Batch, np.ndarray], Along]:
     """Compile what outcomes do not change as one function, and the weights as another."""
     fixed = {f"fixed {k}": graph for k, graph in enumerate(channels.fixed)}
-    first = on_batch(records, [], [*fixed.values(), *channels.vectors], backend)
+    first = on_batch(records, [], [*fixed.values(), *channels.vectors], "python")
     axes = records.batch.axes | dict(zip(fixed, channels.fixed.values(), strict=True))
     axes[SHIFTS] = 1
     given = {name: graph.type() for name, graph in fixed.items()}
@@ -398,7 +383,7 @@ def _parted(
     graphs = graph_replace([channels.weights, *local], known, strict=False)
     below = set(ancestors(graphs))
     read = {name: x for name, x in (records.batch.inputs | given).items() if x in below}
-    compiled = partial(on_batch, records, [], backend=backend, read=read)
+    compiled = partial(on_batch, records, [], backend="python", read=read)
     if records.local_latents:
         weights, density, *_ = graphs
         second = marginal_scores(records, compiled(graphs[1:]), compiled([density, weights]))
@@ -407,7 +392,7 @@ def _parted(
 
     unread = no_latents(records, 0) | {SHARE: np.zeros(0)}
 
-    def parted(batch: Batch, point: np.ndarray) -> Parted:
+    def parted(batch: Batch, point: np.ndarray) -> Along:
         values = first(batch | unread, point)
         held = batch | dict(zip(fixed, values, strict=False))
         vectors = values[len(fixed) :]
@@ -421,7 +406,7 @@ def _parted(
 
         # one array is viewed, not copied
         stacked = np.stack(vectors) if vectors[1:] else vectors[0][None]
-        return Parted(stacked, weights, bool(drawn) and UNDRAWN not in batch)
+        return Along(stacked, weights, bool(drawn) and UNDRAWN not in batch)
 
     return parted
 
@@ -546,20 +531,18 @@ def score_scales(
         each = combined(weights, vectors) if len(vectors) else weights
         return weights, each, scores.shares(batch)
 
-    def rows(prepared: tuple[Any, ...], point: np.ndarray) -> np.ndarray:
-        weights, each, counting = prepared
+    def vectors(weights: np.ndarray, each: np.ndarray, counting: np.ndarray | None) -> np.ndarray:
         chances = probabilities(lengths(weights[:, 1:]))
         return _magnitudes(each / unit, chances, list(observed), counting)
 
     def of_units(summed: np.ndarray, point: np.ndarray) -> np.ndarray:
         each, _, counting = sums.split(summed)
-        chances = probabilities(lengths(each[:, 1:]))
-        return _magnitudes(each / unit, chances, list(observed), counting)
+        return vectors(each, each, counting)
 
     return RowContribution(
         size=size_of_scales(scores.d, len(observed)),
         width=2 * scores.width + 4 * scores.d,
-        rows=rows,
+        rows=lambda prepared, point: vectors(*prepared),
         prepare=prepare,
         unit=UnitVector(
             size=sums.size,

@@ -233,9 +233,7 @@ def parts_of(dispersion: np.ndarray) -> int:
 def clip_consistently(scores: np.ndarray, bound: float) -> np.ndarray:
     """Shift and clip vectors (rows, k, d) so that the clipped ones keep each row's mean.
 
-    With e(v) = v - clip(v), the shift is the fixed point of a = -mean e(s_k - a): then the mean of
-    clip(s_k - a) is that of s_k. The s_k of a row are exchangeable under the model and have zero
-    mean, so that each clipped one has zero mean, too.
+    With e(v) = v - clip(v), the shift is the fixed point of a = -mean e(s_k - a).
     """
     if np.isinf(bound):
         return scores
@@ -302,8 +300,7 @@ class Clipped(NamedTuple):
     score: np.ndarray  # (rows, d): at the observed outcome
     scores: np.ndarray  # (rows, k, d): at k outcomes
     whole: np.ndarray  # (rows, k, d): these before they were clipped
-    variance: np.ndarray  # (rows,): mean squared norms of ``scores``
-    information: np.ndarray  # (rows,): of ``whole``
+    traces: np.ndarray  # (2, rows): mean squared norms of ``scores``, and of ``whole``
     counts: np.ndarray  # (rows, parts * BINS): of lengths before they were weighted and clipped
 
     def slopes(self) -> np.ndarray:
@@ -335,8 +332,7 @@ class Clipped(NamedTuple):
             slope_share = 2 / (1 + np.sqrt(1 + 4 * at.spread * squares))
         return self._replace(
             whole=self.whole * slope_share[:, None, None],
-            variance=np.maximum(self.variance * slope_share, 0.0),
-            information=np.maximum(self.information * slope_share, 0.0),
+            traces=np.maximum(self.traces * slope_share, 0.0),
         )
 
 
@@ -355,10 +351,9 @@ def clipped_scores(z: np.ndarray, at: At, dispersion: np.ndarray) -> Clipped:
         both = np.empty((*y.shape[:-1], dispersion.size))
         both[..., dispersion], both[..., ~dispersion] = y, x
         joined.append(both)
-    variance, information = (x + y for x, y in zip(location[3:5], own[3:5], strict=True))
     counted = np.concatenate([location.counts, own.counts], axis=1)
     score, scores, whole = joined
-    return Clipped(score, scores, whole, variance, information, counted)
+    return Clipped(score, scores, whole, location.traces + own.traces, counted)
 
 
 def _from_draws(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
@@ -370,8 +365,8 @@ def _from_draws(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
         weighted = record_weights(variance, weight_bound)[:, None, None] * drawn
     u = clip_consistently(weighted, bound)
     first = min(1, drawn.shape[1] - 1)  # means over drawn outcomes alone, where there are any
-    variance, information = ((x[:, first:] ** 2).sum(axis=-1).mean(axis=1) for x in (u, drawn))
-    return Clipped(u[:, 0], u[:, first:], drawn[:, first:], variance, information, _counts(z))
+    traces = np.array([(x[:, first:] ** 2).sum(axis=-1).mean(axis=1) for x in (u, drawn)])
+    return Clipped(u[:, 0], u[:, first:], drawn[:, first:], traces, _counts(z))
 
 
 def _from_both(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
@@ -381,7 +376,7 @@ def _from_both(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
     variance = np.maximum(-(no * yes).sum(axis=(1, 2)), 0.0)
     u = clip_both(z, record_weights(variance, weight_bound), bound)
     of_clipped = np.maximum(-(u[:, 1] * u[:, 2]).sum(axis=-1), 0.0)
-    return Clipped(u[:, 0], -u[:, 1:2], yes, of_clipped, variance, _counts(z))
+    return Clipped(u[:, 0], -u[:, 1:2], yes, np.array([of_clipped, variance]), _counts(z))
 
 
 def record_weights(variance: np.ndarray, bound: float) -> np.ndarray:
@@ -450,7 +445,7 @@ def joint_vectors(
         at.products_scale * _products(score, counting, at).T,
         at.counts_scale * clipped.counts.T,
         at.along_scale * along[None],
-        at.trace_scale * np.fmin([clipped.variance, clipped.information], at.curvature_bound),
+        at.trace_scale * np.fmin(clipped.traces, at.curvature_bound),
     ]
     each = np.concatenate(parts)  # in this order in memory, loops over records are long
     return each.T if counting is None else (each * counting).T
@@ -508,12 +503,9 @@ def _directions_of_draws(d: int) -> np.ndarray:
 def whitened_scores(scores: DrawnScores) -> Contribution:
     """Contribute the joint vector: score, slope, products, counts of lengths, slope along, traces.
 
-    The context is an `At`. A record of weight w adds u = clip(w W g - a), where a is the shift that
-    makes u zero on average over outcomes of the model at ``At.point``; w depends on other draws of
-    the outcome, never on the outcome itself. By the likelihood's score identity the slope of E[u]
-    is -E[u (W g)'], and the same draws estimate it. Under a posterior q, whose root is ``At.root``,
-    g is what an `Estimating` makes of scores. With survey weights all of it is multiplied by the
-    record's share of the largest weight, and the products of the score by its square.
+    The context is an `At`; docs/engine.md says what a record adds. Under a posterior q, whose root
+    is ``At.root``, scores are what an `Estimating` makes of them. With survey weights all of it is
+    multiplied by the record's share of the largest weight, and products of the score by its square.
 
     **Privacy.** The norm of a record's (or a unit's) vector is at most `At.clip_norm`, also before
     the wall clips it: the squares of its parts' bounds add up to the square of `At.clip_norm`.

@@ -82,7 +82,8 @@ def after(groups: Groups, node: Node, place: int, varying: set[AnyVariable]) -> 
     shape, steps, reading, added = groups[1:]
     if isinstance(node.op, DimShuffle) and node.op.is_squeeze and reading:
         return _without_added(groups, node)
-    if _picks_rows(node) and not steps and not reading:
+    picks = isinstance(node.op, AdvancedSubtensor) and len(node.inputs) == 2
+    if picks and node.out.type.ndim == node.inputs[0].type.ndim and not steps and not reading:
         return Groups(node.out, (0, *shape[1:]), reading=(node,))
     if isinstance(node.op, DimShuffle) and node.op.is_expand_dims:
         order = node.op.new_order
@@ -106,12 +107,6 @@ def _without_added(groups: Groups, node: Node) -> Groups | None:
     added = tuple(kept.index(k) for k in groups.added if k in kept)
     shape = tuple(groups.shape[k] for k in kept)
     return Groups(node.out, shape, groups.steps, groups.reading[:-1], added)
-
-
-def _picks_rows(node: Node) -> bool:
-    if not isinstance(node.op, AdvancedSubtensor) or len(node.inputs) != 2:
-        return False
-    return bool(node.out.type.ndim == node.inputs[0].type.ndim)
 
 
 def _step(node: Node, place: int, shape: tuple[int, ...], added: tuple[int, ...]) -> Step | None:
@@ -165,14 +160,14 @@ def _product_step(
     matrix: Tensor, place: int, shape: tuple[int, ...], added: tuple[int, ...]
 ) -> Step | None:
     """Multiply by a square matrix: a vector as a column, or a matrix from either side."""
-    if len(shape) != 2 or not _is_square(matrix):
+    length, other = matrix.type.shape
+    is_square = _is_cholesky(matrix) or (length is not None and length == other)
+    if len(shape) != 2 or not is_square or (added and (added, place) != ((1,), 1)):
         return None
-    scale = _log_determinant(matrix)
-    if added == (1,) and place == 1:
-        return Step(lambda x: matrix @ x, lambda y: _solved(matrix, y), lambda n: scale, matrix)
-    if added:
-        return None
-    rows, columns = shape
+    rows, columns = shape  # of a vector one column
+    scale = pt.log(abs(pt.linalg.det(matrix)))  # that of small kernels may be 0
+    if _is_cholesky(matrix):
+        scale = pt.log(pt.diagonal(matrix)).sum()
     if place == 0:
         back = matrix.T
         return Step(
@@ -181,11 +176,6 @@ def _product_step(
     return Step(
         lambda x: matrix @ x, lambda y: _solved(matrix, y), lambda n: columns * scale, matrix
     )
-
-
-def _is_square(matrix: Tensor) -> bool:
-    rows, columns = matrix.type.shape
-    return _is_cholesky(matrix) or (rows is not None and rows == columns)
 
 
 def _is_cholesky(matrix: Tensor) -> bool:
@@ -202,13 +192,6 @@ def _solved(matrix: Tensor, y: Tensor) -> Tensor:
     if _is_cholesky(matrix):
         return pt.linalg.solve_triangular(matrix, y, lower=True, b_ndim=y.ndim)
     return pt.linalg.inv(pt.switch(pt.eq(pt.linalg.det(matrix), 0), np.nan, matrix)) @ y
-
-
-def _log_determinant(matrix: Tensor) -> Tensor:
-    """Return the logarithm of a determinant's absolute value; that of small kernels may be 0."""
-    if _is_cholesky(matrix):
-        return pt.log(pt.diagonal(matrix)).sum()
-    return pt.log(abs(pt.linalg.det(matrix)))
 
 
 class Centred(NamedTuple):
@@ -254,12 +237,17 @@ def _with_groups(found: Centred, name: str) -> Centred:
     written = groups[0].inverse(own)
     scale = sum(step.log_scale(shape) for step in groups[0].steps)
     prior, *as_written = clone_replace([records.prior, *found.written], {z: written})
+    prior_draws: tuple[AnyVariable, ...] = ()
+    if records.prior_draws:  # of the groups, in place of z
+        draws = dict(zip(latents, records.prior_draws, strict=True))
+        [drawn] = clone_replace([groups[0].of(z)], draws, rebuild_strict=False)
+        prior_draws = tuple((draws | {z: drawn}).values())
     renewed = rebuilt([x for y in groups for x in y.indices], {z: own})
     renewed |= {x.variable: x.read(own, renewed) for x in groups}
     return Centred(
         _on_groups(records, renewed)._replace(
             prior=prior - scale,
-            prior_draws=_drawn(records, groups[0].of(z), z),
+            prior_draws=prior_draws,
             latents=_renamed(records.latents, name, str(own.name), own),
             point=_renamed(records.point, name, str(own.name), start),
         ),
@@ -340,15 +328,6 @@ def _on_groups(records: Records, groups: dict[AnyVariable, AnyVariable]) -> Reco
         for stage in records.outcomes
     )
     return records._replace(batch=batch, single=single, outcomes=outcomes)
-
-
-def _drawn(records: Records, groups: Tensor, z: AnyVariable) -> tuple[AnyVariable, ...]:
-    """Draw the groups from their prior, in place of z."""
-    if not records.prior_draws:
-        return ()
-    draws = dict(zip(records.latents.values(), records.prior_draws, strict=True))
-    [drawn] = clone_replace([groups], draws, rebuild_strict=False)
-    return tuple((draws | {z: drawn}).values())
 
 
 def _renamed[T](values: dict[str, T], old: str, new: str, value: T) -> dict[str, T]:

@@ -1,11 +1,8 @@
 """What a clip norm leaves out of scores, from counts of their lengths, and the norm of least error.
 
-Clipping is centred by outcomes that the model draws, and outcomes need not be those of the model.
-Every round counts the lengths of observed scores, octave by octave, less those of drawn ones. What
-such counts leave unknown is normal, with the sds that a finite moment allows (Chebyshev) times a
-factor; factors of neighbouring octaves are alike, and a forward-backward recursion averages over
-them. A bias B(c) follows for every clip norm c, which no number of records makes smaller: it is
-part of the width, and the next norm minimises B(c)^2 plus the variance of the noise.
+Every round counts the lengths of observed scores, octave by octave, less those of drawn ones. A
+bias B(c) follows for every clip norm c: it is part of the width, and the next norm minimises B(c)^2
+plus the variance of the noise. docs/engine.md has the formulas.
 """
 
 from typing import NamedTuple
@@ -31,7 +28,6 @@ class Part(NamedTuple):
     """Latents whose scores are clipped by themselves: those of the location, or the dispersion."""
 
     latents: np.ndarray  # which they are, (b, k)
-    clip_norm: float
     share: float  # of the squared norm of scores
     is_dispersion: bool
 
@@ -45,12 +41,7 @@ class Lengths(NamedTuple):
     """Counts of rounds near the mode, each time half as much of earlier ones; zero before any."""
 
     sums: np.ndarray  # (parts, BINS)
-    weight: float
-
-    @classmethod
-    def nothing(cls, parts: int) -> "Lengths":
-        """Return what is known before the first round."""
-        return cls(np.zeros((parts, BINS)), 0.0)
+    weight: float = 0.0
 
     def add(self, counts: np.ndarray, weight: float) -> "Lengths":
         """Add a round's counts; a weight of 0 says nothing."""
@@ -76,12 +67,7 @@ class LeftOut(NamedTuple):
 def left_out(
     lengths: np.ndarray, sd: float, part: Part, number: float, is_centred: bool
 ) -> LeftOut:
-    """Estimate what norms leave out from mean counts, (BINS,), with noise of this sd.
-
-    Residuals have a fourth moment, so scores of the location have one, and those of the dispersion,
-    their squares, a second. What is left out of the location has one direction, which may be any;
-    what is left out of the dispersion has one sign, and so has all where clipping is not centred.
-    """
+    """Estimate what norms leave out from mean counts, (BINS,), with noise of this sd."""
     d, t = part.size, CENTRES
     one_sign = part.is_dispersion or not is_centred
     usual = number * np.minimum(1.0, d / t**2 if one_sign else 3 * (d / t**2) ** 2)

@@ -112,11 +112,6 @@ class Entries(NamedTuple):
     columns: np.ndarray
     difference: np.ndarray
 
-    @property
-    def differences(self) -> int:
-        """The number of differences that show all entries."""
-        return 1 + int(self.difference.max(initial=-1))
-
 
 class Integrated(NamedTuple):
     """A log prior, log p(theta, u), that is quadratic in u."""
@@ -194,8 +189,9 @@ class Integrated(NamedTuple):
 
     def _moves(self) -> np.ndarray:
         """Return the steps of each difference, (1, m, k)."""
-        moves = np.zeros((1, self.entries.differences, len(self.u)))
-        moves[0, self.entries.difference, self.entries.columns] = self.steps[self.entries.columns]
+        _, columns, difference = self.entries
+        moves = np.zeros((1, 1 + int(difference.max(initial=-1)), len(self.u)))
+        moves[0, difference, columns] = self.steps[columns]
         return moves
 
     def _average(self, found: Conditional) -> tuple[np.ndarray, np.ndarray]:
@@ -216,7 +212,7 @@ class Integrated(NamedTuple):
         )[..., None]
         q, v = q * longer, v / longer  # equally long, against rounding
         points = np.concatenate([mode, mode + q + v, mode + q, mode + v], axis=1)
-        m = self.entries.differences
+        m = v.shape[1]
         weights = np.repeat([1 + m / 2, 0.5, -0.5, -0.5], [1, m, m, m])
         return points, np.broadcast_to(weights, points.shape[:2])
 
@@ -254,15 +250,14 @@ def integrated(records: Records, prior_draws: np.ndarray) -> Integrated:
     chosen = _jointly_normal(log_prior_of(records), places, draws)
     u = _among(places, chosen)
     theta = np.setdiff1d(np.arange(records.size), u)
-    graphs = Graphs.of(records, chosen)
-    # the initial point is the prior's mean: near it gradients are small, and rounding is
-    gradients, near = graphs.compiled_gradients(), records.start[u]
+    gradients, slope = _compiled(records, chosen)
+    near = records.start[u]  # the prior's mean: near it gradients are small, and rounding is
     steps = np.maximum(draws[:, u].std(axis=0), np.finfo(float).tiny)
     precisions = _precisions(gradients, draws[:PLACES, theta], near, steps)
     filled = _filled(precisions)
     is_last = _one_factor_behind(filled, np.einsum("nii->ni", precisions))
     order = np.argsort(is_last, kind="stable")
-    in_graphs, slope = np.argsort(order), graphs.compiled_slope()
+    in_graphs = np.argsort(order)
     return Integrated(
         u=u[order],
         theta=theta,
@@ -289,8 +284,8 @@ def _jointly_normal(
 
 def log_prior_of(records: Records) -> LogPrior:
     """Compile the log prior of points, (n, size)."""
-    every = Graphs.of(records, ())
-    compiled = function([every.theta, every.u], every.log_prior[:, 0], "python")
+    theta, u, log_prior = _log_prior(records, ())
+    compiled = function([theta, u], log_prior[:, 0], "python")
     return lambda z: np.asarray(compiled(z, np.zeros((len(z), 1, 0))))
 
 
@@ -375,38 +370,30 @@ def _together(filled: np.ndarray) -> Entries:
     return Entries(rows, columns, difference[columns])
 
 
-class Graphs(NamedTuple):
-    """The log prior at many values of the chosen latents, for each value of the others."""
+def _compiled(records: Records, chosen: Sequence[str]) -> tuple[Any, Any]:
+    """Compile gradients in u, and the log prior at the first u with slopes of weighted sums."""
+    theta, u, log_prior = _log_prior(records, chosen)
+    weights = pt.matrix("weights", dtype="float64")
+    gradients = pt.grad(log_prior.sum(), u, disconnected_inputs="ignore")
+    slope = pt.grad((weights * log_prior).sum(), theta, disconnected_inputs="ignore")
+    return (
+        function([theta, u], gradients, "python"),
+        function([theta, u, weights], [log_prior[:, 0], slope], "python"),
+    )
 
-    theta: Tensor  # (n, D - k)
-    u: Tensor  # (n, m, k)
-    log_prior: Tensor  # (n, m)
 
-    @classmethod
-    def of(cls, records: Records, chosen: Sequence[str]) -> Self:
-        """Replace the latents of the model's log prior."""
-        theta, u = pt.matrix("theta", dtype="float64"), pt.tensor3("u", dtype="float64")
-        others = [name for name in records.point if name not in chosen]
-        # first many u, and then many theta: what reads theta alone is computed once for each
-        one, some = pt.vector("one", dtype="float64"), pt.matrix("some", dtype="float64")
-        at_start = dict(zip(records.latents.values(), records.point.values(), strict=True))
-        [prior] = with_identities([records.prior], at_start)
-        [log_prior] = clone_replace([prior], cut_points(records, others, one))
-        log_prior = vectorize_graph(log_prior, cut_points(records, chosen, some))
-        log_prior = log_prior + pt.zeros(some.shape[:1])
-        return cls(theta, u, vectorize_graph(log_prior, {one: theta, some: u}))
-
-    def compiled_gradients(self) -> Any:
-        """Compile the gradients, of theta and u."""
-        gradients = pt.grad(self.log_prior.sum(), self.u, disconnected_inputs="ignore")
-        return function([self.theta, self.u], gradients, "python")
-
-    def compiled_slope(self) -> Any:
-        """Compile the log prior at the first u, and the slope in theta of weighted sums."""
-        weights = pt.matrix("weights", dtype="float64")
-        total = (weights * self.log_prior).sum()
-        slope = pt.grad(total, self.theta, disconnected_inputs="ignore")
-        return function([self.theta, self.u, weights], [self.log_prior[:, 0], slope], "python")
+def _log_prior(records: Records, chosen: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return theta, (n, D - k), many u for each, (n, m, k), and the log prior there, (n, m)."""
+    theta, u = pt.matrix("theta", dtype="float64"), pt.tensor3("u", dtype="float64")
+    others = [name for name in records.point if name not in chosen]
+    # first many u, and then many theta: what reads theta alone is computed once for each
+    one, some = pt.vector("one", dtype="float64"), pt.matrix("some", dtype="float64")
+    at_start = dict(zip(records.latents.values(), records.point.values(), strict=True))
+    [prior] = with_identities([records.prior], at_start)
+    [log_prior] = clone_replace([prior], cut_points(records, others, one))
+    log_prior = vectorize_graph(log_prior, cut_points(records, chosen, some))
+    log_prior = log_prior + pt.zeros(some.shape[:1])
+    return theta, u, vectorize_graph(log_prior, {one: theta, some: u})
 
 
 def cut_points(

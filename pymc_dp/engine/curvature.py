@@ -1,11 +1,8 @@
 """The curvature of the log likelihood, filtered: what is believed of it is prior to a release.
 
-Four steps, in white coordinates, in which the belief of the last round is about N times the
-identity: the difference of a released slope and the belief is a symmetric matrix with Wigner noise,
-of which the diagonal is shrunk by itself, and a rotationally invariant estimator says what of the
-rest is signal; the curvature along the path so far has a release of its own, and both are combined
-by precision; two scores show what it does to the step between them; directions in which no record
-can have a score keep no curvature.
+Four steps, in white coordinates (docs/engine.md has the formulas): what of the difference of a
+released slope and the belief is signal; the curvature along the path, which has a release of its
+own; what two scores show of the step between them; and the null space.
 
 Matrices are stacks of blocks (b, k, k), and vectors (b, k). Of few latents there is one block of
 all of them; of many every latent is a block by itself, so that noise is added to a diagonal alone.

@@ -48,8 +48,12 @@ def null_space_of(records: Records, scores: DrawnScores) -> np.ndarray:
         return np.zeros((d, 0))
     rng = np.random.default_rng(0)
     rows = ROWS + 20 * d
-    # at one point they are looked for, and at another one they must not fail
-    parts = [readable(scores_of_made_up(records, scores, rng, rows)) for _ in range(2)]
+    parts = []
+    for _ in range(2):  # at one point they are looked for, and at another one they must not fail
+        point = records.start + rng.normal(size=d)
+        with np.errstate(all="ignore"):
+            weights, vectors = scores.of_batch(made_up(records, rng, rows), point)
+        parts.append(readable(vectors if scores.channels else np.swapaxes(weights, 0, 1)))
     every, unit = balanced(np.concatenate(parts))
     first, last = np.split(every, [len(parts[0])])
     if len(first) < 2 * d or not first.any(axis=0).all():
@@ -91,20 +95,10 @@ def _is_harmless(node: Node, columns: set[AnyVariable]) -> bool:
     return isinstance(node.op, DimShuffle | Subtensor | Join)
 
 
-def readable(parts: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Return the rows, (n, d), that are finite and not all 0."""
+def readable(parts: np.ndarray) -> np.ndarray:
+    """Return the rows, (n, d), of arrays (k, rows, d) that are finite and not all 0."""
     found = np.concatenate(parts)
     return np.asarray(found[np.isfinite(found).all(axis=1) & found.any(axis=1)])
-
-
-def scores_of_made_up(
-    records: Records, scores: DrawnScores, rng: np.random.Generator, rows: int
-) -> tuple[np.ndarray, ...]:
-    """Return what scores of made-up records are made of, (rows, d) each: one array a vector."""
-    point = records.start + rng.normal(size=records.size)
-    with np.errstate(all="ignore"):
-        weights, vectors = scores.of_batch(made_up(records, rng, rows), point)
-    return (*vectors,) if scores.channels else (*np.swapaxes(weights, 0, 1),)
 
 
 def balanced(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -250,7 +244,7 @@ def _dependent(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarra
         weights, vectors = scores.of_batch(drawn_rows, point)
     drawn = weights[:, 1:]
     every = np.einsum("noc,cnd->ond", drawn, vectors) if scores.channels else drawn.swapaxes(0, 1)
-    of_outcomes = readable((*every,))
+    of_outcomes = readable(every)
     if len(of_outcomes) < 2 * d:
         return np.zeros(d, bool)
     matrix, _ = balanced(of_outcomes)
@@ -261,13 +255,12 @@ def _dependent(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarra
 
 def _sizes(scores: DrawnScores, tables: tuple[Batch, ...], point: np.ndarray) -> np.ndarray:
     """Return how large each row's score is in each latent, (rows, d)."""
+    found = []
     with np.errstate(all="ignore"):
-        return np.concatenate([_of_rows(scores, rows, point) for rows in tables])
-
-
-def _of_rows(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarray:
-    weights, vectors = scores.of_batch(rows, point)
-    of_observed = np.abs(weights[:, 0])
-    if not scores.channels:
-        return np.asarray(of_observed)
-    return np.asarray(np.einsum("nc,cnd->nd", of_observed, np.abs(vectors)))
+        for rows in tables:
+            weights, vectors = scores.of_batch(rows, point)
+            each = np.abs(weights[:, 0])
+            found.append(
+                np.einsum("nc,cnd->nd", each, np.abs(vectors)) if scores.channels else each
+            )
+    return np.concatenate(found)

@@ -6,7 +6,6 @@ from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.contributions.estimating import AVERAGED, Estimating
@@ -30,7 +29,6 @@ from pymc_dp.engine.prior import (
     drawn_or_wide,
     if_normal,
     prior_as_written,
-    reads_all,
 )
 from pymc_dp.engine.report import describe, doubts_of_chains, doubts_of_rounds
 from pymc_dp.engine.rounds import Known, State, begin, likelihood, update
@@ -42,7 +40,6 @@ from pymc_dp.methods.method import (
     FindStart,
     Method,
     Stage,
-    Trace,
     chain,
     of_rounds,
 )
@@ -91,11 +88,6 @@ class RoundTerms(NamedTuple):
         return cls(releases - 1, options.num_records, options.of_units, survey=survey)
 
     @property
-    def counted(self) -> int | None:
-        """What records count together, where it is declared; of weights nothing is."""
-        return self.number if self.survey is None else None
-
-    @property
     def shares(self) -> tuple[float, ...]:
         """The share of the budget of each round; scales have what is left."""
         grown = CONSTANTS.growth ** np.arange(self.rounds)
@@ -127,20 +119,25 @@ class Rounds:
 
     @cached_property
     def scores(self) -> DrawnScores:
-        """Compile the scores: some passes over the records, for which Python is fastest."""
-        found = drawn_scores(self.records, "python", self.terms.estimating)
+        """Compile the scores."""
+        found = drawn_scores(self.records, self.terms.estimating)
         return found.with_dispersion(self.dispersion)._replace(survey=self.terms.survey)
 
     @cached_property
     def known(self) -> Known:
         """Return what is known before the first release."""
-        prior, scores = self.prior(), self.scores
+        prior, scores, own = self.prior(), self.scores, self.dispersion
+        share = CONSTANTS.dispersion_share if own.any() else 0.0
+        parts = (
+            Part(vector_blocks(~own), 1 - share, False),
+            Part(vector_blocks(own), share, True),
+        )
         return Known(
             prior_mean=vector_blocks(prior.mean),
             prior_precision=matrix_blocks(prior.precision),
             shares=self.terms.shares,
-            number=self.terms.counted,
-            parts=tuple(self._parts()),
+            number=self.terms.number if self.terms.survey is None else None,
+            parts=parts if own.any() else parts[:1],
             scale=self.scale,
             null_space=null_space_of(self.records, scores),
             estimating=scores.estimating,
@@ -148,32 +145,15 @@ class Rounds:
             products=self.products,
         )
 
-    def _parts(self) -> list[Part]:
-        own, share = self.dispersion, CONSTANTS.dispersion_share
-        if not own.any():
-            return [Part(vector_blocks(~own), 1.0, 1.0, False)]
-        location = Part(vector_blocks(~own), 1.0, 1 - share, False)
-        return [location, Part(vector_blocks(own), 1.0, share, True)]
-
     @property
     def products(self) -> float:
         """The part of products of scores in the joint vector, over the score's."""
         return 0.0 if self.terms.survey is None else PRODUCTS
 
-    @property
-    def observed(self) -> list[int]:
-        """Latents whose scores at observed outcomes are measured, too."""
-        scale = self.scale
-        return [] if scale is None else [scale.latent]
-
     @cached_property
     def start(self) -> np.ndarray:
         """Return where rounds begin without a method before them, (d,)."""
         return first_point(self.records, self.slope(), self.scores)
-
-    def begin(self, start: np.ndarray) -> State:
-        """Return the first state."""
-        return begin(self.known, start)
 
     def draw(self, state: State, draws: int, rng: np.random.Generator) -> Both:
         """Draw the posterior, with the width of the noise and without it."""
@@ -199,23 +179,29 @@ class Rounds:
             return found
         return (*found, *doubts_of_chains(self.written, known, state))
 
-    def describe(self, state: State) -> xr.Dataset:
-        """Return the released parameters."""
-        return describe(self.records, self.known, state)
-
 
 def rounds_of(records: Records, prior: Callable[[str], Gradient], terms: RoundTerms) -> Rounds:
     """Return rounds of a model, with the posterior in closed form where it is normal."""
     slope = cache(lambda: prior("python"))
     written = prior_as_written(records)
-    is_centred = written.records is not records and [*written.records.latents] != [*records.latents]
-    if reads_all(records) and not is_centred:
+    if [*written.reduced.latents] == [*records.latents]:  # all are read, and none became groups
         normal = if_normal(slope(), records.start)
         if normal is not None:
             return Rounds(records, terms, lambda: normal, slope, None)
-    own = cache(lambda: _checked(written).normal)
-    of_reduced = cache(lambda: prior_gradient(written.records, "python"))
-    return Rounds(written.reduced, terms, own, partial(_slope_of, written, of_reduced), written)
+
+    @cache
+    def own() -> NormalPrior:
+        _ = written.integrated  # what cannot be drawn fails here, before any budget is spent
+        return written.normal
+
+    of_all = cache(lambda: prior_gradient(written.records, "python"))
+
+    def of_read(z: np.ndarray) -> np.ndarray:  # others are at their start
+        point = written.records.start.copy()
+        point[written.places] = z
+        return np.asarray(of_all()(point)[written.places])
+
+    return Rounds(written.reduced, terms, own, lambda: of_read, written)
 
 
 def normal_rounds_of(
@@ -230,23 +216,6 @@ def normal_rounds_of(
         return exact or NormalPrior.of(drawn_or_wide(records, np.arange(records.size)))
 
     return Rounds(records, terms, normal, slope, None)
-
-
-def _checked(written: PriorAsWritten) -> PriorAsWritten:
-    _ = written.integrated  # what cannot be drawn in the end fails here, before any budget is spent
-    return written
-
-
-def _slope_of(written: PriorAsWritten, of_all: Callable[[], Gradient]) -> Gradient:
-    """Return the slope of the log prior in the latents that records read, others at their start."""
-    whole, places = written.records.start, written.places
-
-    def slope(z: np.ndarray) -> np.ndarray:
-        point = whole.copy()
-        point[places] = z
-        return np.asarray(of_all()(point)[places])
-
-    return slope
 
 
 def stages_of_rounds(
@@ -268,7 +237,8 @@ def stages_of_rounds(
         return Stage(scales), Stage(scored)
 
     def after(state: Any) -> State:
-        return rounds.begin(near_prior(rounds.records, point(state), rounds.slope()))
+        start = near_prior(rounds.records, point(state), rounds.slope())
+        return begin(rounds.known, start)
 
     return Stage(scales, after), Stage(scored)
 
@@ -276,25 +246,29 @@ def stages_of_rounds(
 def _scales(rounds: Rounds, share: float) -> Method:
     """Release the scales of scores."""
     d, own = rounds.records.size, share * CONSTANTS.share_of_scales
-    norm = size_of_scales(d, len(rounds.observed)) ** 0.5
+    # latents whose scores at observed outcomes are measured, too
+    observed = [] if rounds.scale is None else [rounds.scale.latent]
+    norm = size_of_scales(d, len(observed)) ** 0.5
     is_weighted = rounds.terms.survey is not None
     return Method(
         size=vector_size(d, parts_of(rounds.dispersion), is_weighted),
-        init=lambda rng: rounds.begin(rounds.start),
+        init=lambda rng: begin(rounds.known, rounds.start),
         settings={},
         algorithms=(of_rounds(rounds.records, rounds.terms.estimating),),
         releases=(ReleaseSpec(SCALES, Full(), norm, count=1, share=own),),
         compile=lambda backend: Compiled(
-            {SCALES: score_scales(rounds.scores, rounds.observed, unit_of_scores(rounds.known))},
-            lambda state, query, noisy: measured(
-                rounds.known, state, noisy, CONSTANTS.share_of_scales
-            ),
+            {SCALES: score_scales(rounds.scores, observed, unit_of_scores(rounds.known))},
+            partial(measured, rounds.known),
             runs_on="python",
         ),
         query=lambda state, rng: Query(SCALES, state.at.point),
         posterior=lambda state, draws, rng: rounds.draw(state, draws, rng)[0],
-        describe=rounds.describe,
-        trace=_trace,
+        describe=lambda state: describe(rounds.records, rounds.known, state),
+        trace=lambda state: {
+            "mean_path": (("rows",), state.at.point),
+            "noise_to_signal": ((), state.report.noise_to_signal),
+            "clip_factor": ((), 1.0),
+        },
         doubts=rounds.doubts,
         defaults=(CONSTANTS,),
     )
@@ -321,14 +295,6 @@ def _scores(rounds: Rounds, share: float) -> Method:
         query=lambda state, rng: Query(SCORES, state.at, state.at.clip_norm),
         noise_aware=aware,
     )
-
-
-def _trace(state: State) -> Trace:
-    return {
-        "mean_path": (("rows",), state.at.point),
-        "noise_to_signal": ((), state.report.noise_to_signal),
-        "clip_factor": ((), 1.0),
-    }
 
 
 def whitened_method(

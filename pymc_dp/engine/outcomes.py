@@ -24,28 +24,17 @@ from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.made_up import ROWS, computes_with_columns, made_up
 from pymc_dp.model import Records
 from pymc_dp.model.batch import Outcomes
-from pymc_dp.model.graphs import AnyVariable, Node, pt
+from pymc_dp.model.graphs import AnyVariable, pt
 from pymc_dp.privacy.contribution import Batch
 
 
-class OnlyOutcome(NamedTuple):
-    """How the outcome of a record is drawn."""
-
-    name: str  # of the array of the batch
-    graph: AnyVariable
-    node: Node  # of its random variable
-    stage: Outcomes
-
-
-def only_outcome(records: Records) -> OnlyOutcome | None:
-    """Return the outcome, or None where there are several, or it is computed from what is drawn."""
+def only_outcome(records: Records) -> tuple[AnyVariable, Outcomes] | None:
+    """Return what draws the outcome, or None where there are several, or it is not drawn itself."""
     if records.outcomes is None or len(records.outcomes) > 1:
         return None
     [stage] = records.outcomes
-    if len(stage.drawn) > 1:
-        return None
-    [(name, graph)] = stage.drawn.items()
-    return OnlyOutcome(name, graph, graph.owner, stage) if graph.owner else None
+    [graph, *others] = stage.drawn.values()
+    return (graph, stage) if graph.owner and not others else None
 
 
 # in others the scale goes with the shape of the tails, and residuals are not squared
@@ -99,12 +88,13 @@ class OutcomeScale(NamedTuple):
 def outcome_scale(records: Records) -> OutcomeScale | None:
     """Find the latent that alone sets the scale of a model's outcomes, for all records alike."""
     outcome = only_outcome(records)
-    if outcome is None or not isinstance(outcome.node.op, NORMAL):
+    if outcome is None or not isinstance(outcome[0].owner.op, NORMAL):
         return None
-    location, scale = outcome.node.op.dist_params(outcome.node)
+    graph, stage = outcome
+    location, scale = graph.owner.op.dist_params(graph.owner)
     read = set(ancestors([scale]))
     latents = [z for z in records.latents.values() if z in read]
-    if len(latents) != 1 or read & set(outcome.stage.inputs.values()):
+    if len(latents) != 1 or read & set(stage.inputs.values()):
         return None
     by_location = set(ancestors([location]))
     [latent] = latents
@@ -158,16 +148,17 @@ def shape_latents(records: Records) -> np.ndarray:
     """
     none = np.zeros(records.size, bool)
     outcome = only_outcome(records)
-    if outcome is None or records.local_latents or not isinstance(outcome.node.op, WITH_SHAPES):
+    if outcome is None or records.local_latents or computes_with_columns(records):
         return none
-    if computes_with_columns(records):
+    graph, stage = outcome
+    node = graph.owner
+    if not isinstance(node.op, WITH_SHAPES):
         return none
-    node, stage = outcome.node, outcome.stage
     parameters = node.op.dist_params(node)
     read = set(ancestors(parameters))
     if isinstance(node.op, rv.StudentTRV):
         read -= set(ancestors([parameters[2]]))
-    means = on_batch(records, [stage.number], mean(outcome.graph), "python", stage.inputs)
+    means = on_batch(records, [stage.number], mean(graph), "python", stage.inputs)
     found = _without_effect(records, [z in read for z in records.latents.values()], means)
     return none if found.all() else found
 
@@ -178,12 +169,12 @@ def _without_effect(records: Records, candidates: Sequence[bool], means: Means) 
     rows = ROWS + 20 * records.size
     batch = made_up(records, rng, rows)
     # of moderate size, too: of a large mean, or one next to nothing, rounding leaves little
-    batches = [batch, {name: _moderate(x) for name, x in batch.items()}]
+    moderate = {n: np.clip(x, -1, 1) if x.dtype.kind == "f" else x for n, x in batch.items()}
     found = np.zeros(records.size, bool)
     places = records.split(np.arange(records.size))
     for own, is_candidate in zip(places, candidates, strict=True):
         found[own.ravel()] = is_candidate and all(
-            _keeps_means(records, own.ravel(), means, batch, rng) for batch in batches
+            _keeps_means(records, own.ravel(), means, rows, rng) for rows in (batch, moderate)
         )
     return found
 
@@ -201,11 +192,6 @@ def _keeps_means(
     return bool(both.any()) and np.allclose(
         first[both], second[both], rtol=UNCHANGED, atol=UNCHANGED
     )
-
-
-def _moderate(column: np.ndarray) -> np.ndarray:
-    """Bring real numbers between -1 and 1; integers may be indices."""
-    return np.clip(column, -1, 1) if column.dtype.kind == "f" else column
 
 
 def outcomes_alone(records: Records, of_units: bool) -> bool:

@@ -11,7 +11,6 @@ Latents that are normal given the others are integrated out (`conditional`); the
 importance sampling if they are few, else by Markov chains (`sampler`).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -29,8 +28,7 @@ from pymc_dp.engine.sampler import (
     Chains,
     LogDensity,
     draw_by_hamiltonian,
-    draws_by_importance,
-    likely_points,
+    draw_by_importance,
 )
 from pymc_dp.methods.method import Both, Draws
 from pymc_dp.methods.normal import Spectrum, draws_without_noise
@@ -154,7 +152,7 @@ class PriorAsWritten:
             return np.empty((draws, 0)), fine
         first, moved = (each[:, places] for each in self._starts(likelihood, rng))
         if places.size <= CONSTANTS.importance_latents:
-            found = _by_importance(lambda x: density(x)[0], moved, draws, rng)
+            found = draw_by_importance(lambda x: density(x)[0], moved, draws, rng)
             if found is not None:
                 return found, fine
         chains = draw_by_hamiltonian(density, _likelier(density, first, moved), draws, rng)
@@ -193,21 +191,6 @@ class PriorAsWritten:
         moved = z + (drawn - read) @ self.normal.regression(read, z)
         z[:, self.places] = moved[:, self.places] = drawn
         return z, moved
-
-
-def _by_importance(
-    values: Callable[[np.ndarray], np.ndarray],
-    near: np.ndarray,
-    draws: int,
-    rng: np.random.Generator,
-) -> np.ndarray | None:
-    """Draw by importance sampling from about where points are; None where few have all weight."""
-    try:
-        covariance = np.cov(near.T, ddof=0).reshape(near.shape[1], near.shape[1])
-        points = likely_points(values, near.mean(axis=0), covariance, rng)
-        return draws_by_importance(values, points, draws, rng)
-    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
-        return None
 
 
 def _likelier(density: LogDensity, points: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -287,9 +270,3 @@ def _with_wide(records: Records) -> tuple[AnyVariable, ...]:
     if not wide:  # draws of the same variables are kept
         return records.prior_draws
     return tuple(clone_replace(records.prior_draws, wide, rebuild_strict=False))
-
-
-def reads_all(records: Records) -> bool:
-    """Whether a record reads every latent."""
-    terms = set(ancestors(records.batch.terms))
-    return all(value in terms for value in records.latents.values())

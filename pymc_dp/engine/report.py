@@ -112,34 +112,26 @@ def _misfit(records: Records, of_units: bool) -> Doubt:
 def doubts_of_chains(prior: PriorAsWritten, known: Known, state: State) -> tuple[Doubt, ...]:
     """Say whether the chains moved that drew the posterior."""
     key = likelihood(known, state).c.tobytes()
-    mixing = prior.mixing.get(key, Mixing(0.0, ()))
-    return (*_stuck(prior, mixing.stuck), *_unmixed(mixing.unmixed))
-
-
-def _unmixed(labels: tuple[str, ...]) -> list[Doubt]:
-    if not labels:
-        return []
-    text = (
-        f"The Markov chains that draw {quoted(labels)} stayed near the places where they began, so "
-        "the posterior of these may be that of their start. That is so where some latents are all "
-        "but fixed given others, and are not normal given them: a public number in place of one of "
-        "these mends it."
-    )
-    return [Doubt(Kind.MIXING, labels, text)]
-
-
-def _stuck(prior: PriorAsWritten, stuck: float) -> tuple[Doubt, ...]:
-    if stuck <= STUCK:  # up to 7 percent are where all is well
-        return ()
-    every = tuple(prior.records.latents)
-    unread = tuple(name for name in every if name not in prior.reduced.latents) or every
-    text = (
-        f"{stuck:.0%} of the Markov chains that draw {quoted(unread)} hardly moved, so the "
-        "posterior of these, and of what has them in its prior, is not right. A prior that spans "
-        "fewer orders of magnitude, such as pm.HalfNormal for a spread, may mend it, or a public "
-        "number in place of one of them."
-    )
-    return (Doubt(Kind.MIXING, unread, text),)
+    mixing, found = prior.mixing.get(key, Mixing(0.0, ())), []
+    if mixing.stuck > STUCK:  # up to 7 percent are where all is well
+        every = tuple(prior.records.latents)
+        unread = tuple(name for name in every if name not in prior.reduced.latents) or every
+        text = (
+            f"{mixing.stuck:.0%} of the Markov chains that draw {quoted(unread)} hardly moved, so "
+            "the posterior of these, and of what has them in its prior, is not right. A prior that "
+            "spans fewer orders of magnitude, such as pm.HalfNormal for a spread, may mend it, or "
+            "a public number in place of one of them."
+        )
+        found.append(Doubt(Kind.MIXING, unread, text))
+    if mixing.unmixed:
+        text = (
+            f"The Markov chains that draw {quoted(mixing.unmixed)} stayed near the places where "
+            "they began, so the posterior of these may be that of their start. That is so where "
+            "some latents are all but fixed given others, and are not normal given them: a public "
+            "number in place of one of these mends it."
+        )
+        found.append(Doubt(Kind.MIXING, mixing.unmixed, text))
+    return tuple(found)
 
 
 def _directions(known: Known, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -159,11 +151,7 @@ def _directions(known: Known, state: State) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def _hidden(records: Records, known: Known, state: State) -> list[Doubt]:
-    """Name the latents of which more than half lies in hidden directions.
-
-    Directions of which scores alone tell much, so that they are far from as wide as in the prior,
-    are no reason for a warning.
-    """
+    """Name the latents of which more than half lies in hidden directions, as wide as in a prior."""
     hidden, axes, measures = _directions(known, state)
     posterior = covariance(known, likelihood(known, state))
     prior = dense(inverse(known.prior_precision))
@@ -187,11 +175,7 @@ def _hidden(records: Records, known: Known, state: State) -> list[Doubt]:
 
 
 def _falling(records: Records, state: State) -> list[Doubt]:
-    """Name latents of a direction whose curvature still fell in the last rounds.
-
-    Where predictors nearly repeat each other, the curvature along their difference is far below
-    that of independent ones, where rounds begin, and noise lets it fall by some share a round.
-    """
+    """Name latents of a direction whose curvature still fell in the last rounds: a ridge."""
     if len(state.scored) <= ROUNDS_OF_FALL:
         return []
     before, last = state.scored[-1 - ROUNDS_OF_FALL].curvature, state.scored[-1].curvature

@@ -6,23 +6,8 @@ regression by generalised least squares; what clipping leaves out is bounded by 
 After Bell and Cathey (1993), the iterated Kalman filter as a Gauss-Newton method; centred clipping
 as in Künsch, Stefanski and Carroll (1989).
 
-    release     scales   round 1   round 2        ...        round 13
-    budget      |#|      |#|       |#|       each 1.2 times   |#####|
-    point       start    start ----> damped Newton steps ----> mode
-    says        N, units scores, slope, slope along the path, traces, counts of lengths
-
-One update (`update`, from a released vector to the next state), in this order:
-
-1. traces: clipping keeps a share of the slope, and makes the variance larger than it;
-2. score: as if nothing had been clipped;
-3. curvature: the belief is prior to the released slope; then the path, the step between the last
-   two scores where noise hides the slope, the null space, and the scale of outcomes, which shares
-   no information with their location;
-4. regression: g_s = H (z - z_s) + e_s for all rounds s, to the posterior mean;
-5. step: to that mean, damped by 1 + r, where r is its length in white units;
-6. scale of outcomes: its own step is exact, and all curvatures of the location go with it;
-7. clipping: counts near the mode say what each norm leaves out, and which one is best;
-8. coordinates: W with W (H + P) W' = N I, and the bounds of the next vector.
+`update` takes a released vector to the next state, in eight steps; docs/engine.md has the schedule,
+and the formulas of each.
 
 **Privacy.** All of it is post-processing of released vectors.
 """
@@ -33,6 +18,7 @@ import numpy as np
 
 from pymc_dp.contributions.estimating import Estimating
 from pymc_dp.contributions.whitened import (
+    BINS,
     COUNTS,
     SLOPE,
     TRACE,
@@ -109,42 +95,42 @@ class Scored(NamedTuple):
 class Traces(NamedTuple):
     """Sums over rounds, each time half as much of earlier ones."""
 
-    slope: float
-    information: float
-    variance: float
-    weight: float
+    slope: float = 0.0
+    information: float = 0.0
+    variance: float = 0.0
+    weight: float = 0.0
 
 
 class Report(NamedTuple):
     """What the latest round says of itself."""
 
-    noise_unit: float  # noise multiplier of a release that would take the whole budget
-    noise_to_signal: float
-    kept: float  # share of the slope that clipping keeps
-    excess: float  # variance of scores over their slope, as if nothing had been clipped
-    edge: float  # relative noise on eigenvalues of the curvature
-    noise: float  # on its entries
     step: np.ndarray  # to the mean of the regression, (b, k)
-    length: float  # of the step, in white units
     bias: np.ndarray  # what the latest norms leave out, in white units, (rounds, b, k)
-    misfit: float
+    noise_unit: float = 0.0  # noise multiplier of a release that would take the whole budget
+    noise_to_signal: float = np.nan
+    kept: float = 1.0  # share of the slope that clipping keeps
+    excess: float = 1.0  # variance of scores over their slope, as if nothing had been clipped
+    edge: float = 0.0  # relative noise on eigenvalues of the curvature
+    noise: float = 0.0  # on its entries
+    length: float = 0.0  # of the step, in white units
+    misfit: float = np.nan
 
 
 class State(NamedTuple):
     """State of the rounds: released values and what follows from them."""
 
-    t: int  # releases made
     at: At  # of the next round
-    number: float  # of records (or units)
     curvature: np.ndarray  # H, (b, k, k)
-    scored: tuple[Scored, ...]  # all rounds
-    traces: Traces
     lengths: Lengths
-    score_variance: np.ndarray | None  # variance J of the sum of weighted scores, (b, k, k)
-    added_precision: (
-        np.ndarray | None
-    )  # what records add to that of q, where it is not H, (b, k, k)
     report: Report
+    t: int = 0  # releases made
+    number: float = 1.0  # of records (or units)
+    scored: tuple[Scored, ...] = ()  # all rounds
+    traces: Traces = Traces()
+    # variance J of the sum of weighted scores, (b, k, k)
+    score_variance: np.ndarray | None = None
+    # what records add to the precision of q, where it is not H, (b, k, k)
+    added_precision: np.ndarray | None = None
 
     @property
     def point(self) -> np.ndarray:
@@ -174,7 +160,7 @@ def begin(known: Known, start: np.ndarray) -> State:
     """Start at a point, (d,), knowing nothing. Its coordinates are for the trial before a fit."""
     d, blocks = start.size, known.prior_mean.shape
     unit = np.broadcast_to(np.eye(blocks[1]), known.prior_precision.shape)
-    of_dispersion = [Dispersion(_flat(p.latents), 1.0, p.share) for p in known.parts[1:]]
+    of_dispersion = [Dispersion(p.latents.reshape(-1), 1.0, p.share) for p in known.parts[1:]]
     diagonal = len(unit) > 1
     at = At(
         start,
@@ -186,29 +172,12 @@ def begin(known: Known, start: np.ndarray) -> State:
         root=None if known.estimating is None else np.ones(d) if diagonal else np.eye(d),
         products=known.products,
     )
-    report = Report(
-        *(0.0, np.nan, 1.0, 1.0, 0.0, 0.0), np.zeros(blocks), 0.0, np.zeros((0, *blocks)), np.nan
-    )
-    return State(
-        t=0,
-        at=at,
-        number=1.0,
-        curvature=0.0 * unit,
-        scored=(),
-        traces=Traces(0.0, 0.0, 0.0, 0.0),
-        lengths=Lengths.nothing(len(known.parts)),
-        score_variance=None,
-        added_precision=None,
-        report=report,
-    )
+    report = Report(np.zeros(blocks), np.zeros((0, *blocks)))
+    return State(at, 0.0 * unit, Lengths(np.zeros((len(known.parts), BINS))), report)
 
 
 def update(known: Known, state: State, query: Query, noisy: Noisy) -> State:
-    """Take one round's release into account.
-
-    Where its numbers are beyond what matrices can be computed with, the point stays, and nothing is
-    known of the likelihood.
-    """
+    """Take one round's release; what matrices cannot be computed with leaves the point alone."""
     try:
         with np.errstate(over="raise", invalid="raise", divide="raise"):
             return updated(known, state, noisy)
@@ -218,52 +187,26 @@ def update(known: Known, state: State, query: Query, noisy: Noisy) -> State:
 
 
 def updated(known: Known, state: State, noisy: Noisy) -> State:
-    """Return the next state; the docstring of the module lists the steps."""
-    at, n, H = state.at, state.number, state.curvature
-    sums, z, share = split(noisy.value, at), state.point, known.shares[state.t - 1]
-    W = white(at)
-    back, least = np.linalg.inv(W), LEAST_NOISE * n**0.5
+    """Return the next state."""
+    at, n, z, share = state.at, state.number, state.point, known.shares[state.t - 1]
+    sums, back = split(noisy.value, at), np.linalg.inv(white(at))
     # 1. traces
     traces, kept, excess = _traces(state, sums, noisy.sd / at.trace_scale, share)
     # 2. score
-    score_sd = np.maximum(noisy.sd / at.score_scales, least) / kept
+    score_sd = np.maximum(noisy.sd / at.score_scales, LEAST_NOISE * n**0.5) / kept
     score = times(back, vector_blocks(sums.score)) / kept
+    bounds = [at.score_bound, *([at.dispersion.bound] if at.dispersion else [])]
+    norms = [np.where(p.latents, c, 0.0) for p, c in zip(known.parts, bounds, strict=True)]
     score_noise = _of_sds(back, vector_blocks(score_sd))
-    # 3. curvature
-    noise = max(noisy.sd / at.curvature_scale / 2**0.5, least) / n / kept
-    edge = noise * W.shape[-1] ** 0.5
-    slope = matrix_blocks(sums.curvature) / n / kept
-    if at.of_precision:
-        before = state.curvature if state.added_precision is None else state.added_precision
-        Q = congruent(back, _filtered(congruent(W, before) / n, slope, noise)) * n
-        state, after = state._replace(added_precision=Q), congruent(W, H) / n
-    else:
-        after = _filtered(congruent(W, H) / n, slope, noise)
-    if at.direction is not None:
-        sd = max(noisy.sd / at.along_scale, least) / n / kept
-        path = vector_blocks(at.direction)
-        after = with_path(after, path, sums.along / n / kept, sd, 2**0.5 * noise)
-    if state.scored and edge > CONSTANTS.hidden:
-        last, sd = state.scored[-1], noise / (1 + edge**2) ** 0.5
-        x = z - last.point
-        between = last.noise + score_noise + _bend(known, H, n, x)
-        fall, between = times(W, last.score - score) / n, congruent(W, between) / n**2
-        after = with_secant(after, times(back.swapaxes(-1, -2), x), fall, between, sd)
-    if known.null_space.size:
-        null_space = np.linalg.solve(W[0].T, known.null_space)
-        after = without_null_space(after, null_space, edge)
-    if known.scale is not None:
-        after = within_parts(after, [part.latents for part in known.parts])
-    floored = n * congruent(back, positive(after, min(edge, 0.5)))
-    H = n * congruent(back, after)
-    each = [np.where(part.latents, part.clip_norm, 0.0) for part in _parts(known, at)]
-    scored = (*state.scored, Scored(z, score, score_noise, H, back, np.sum(each, axis=0)))
-    score_variance = _score_variance(known, state, sums, W, noisy.sd, kept)
-    state = state._replace(traces=traces, curvature=H, scored=scored, score_variance=score_variance)
-    # 4. regression
+    scored = Scored(z, score, score_noise, state.curvature, back, np.sum(norms, axis=0))
     state = state._replace(
-        report=state.report._replace(kept=kept, excess=excess, edge=edge, noise=noise)
+        traces=traces,
+        score_variance=_score_variance(known, state, sums, noisy.sd, kept),
+        report=state.report._replace(kept=kept, excess=excess),
     )
+    # 3. curvature
+    state, floored = _with_curvature(known, state, sums, noisy.sd, scored)
+    # 4. regression
     mean = _beside_prior(known, state, *pooled(known, state, z)).mean
     # 5. step
     step = mean - z
@@ -276,11 +219,12 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     if known.scale is not None:
         latent = known.scale.latent
         point.flat[latent] = z.flat[latent] + known.scale.step(float(step.flat[latent]))
-        squares = vector_blocks(known.scale.units(_flat(z), _flat(point))) ** 2
+        squares = vector_blocks(known.scale.units(z.reshape(-1), point.reshape(-1))) ** 2
         state, floored = state.in_units(squares), outer(squares**0.5, squares**0.5) * floored
     # 7. clipping
-    weight = share if far <= CONSTANTS.near else 0.0  # far from the mode all scores are long
-    state = state._replace(lengths=state.lengths.add(sums.counts, weight))
+    is_near = far <= CONSTANTS.near  # far from the mode all scores are long
+    lengths = state.lengths.add(sums.counts, share if is_near else 0.0)
+    state = state._replace(lengths=lengths)
     left = _left_out(known, state)
     bias = np.zeros((len(state.scored), *z.shape))
     for part, own in zip(known.parts, left, strict=True):
@@ -297,7 +241,7 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     )
     # 8. coordinates
     state = state._replace(t=state.t + 1, report=report)
-    return prepared(known, state, _flat(point), floored, left if far <= CONSTANTS.near else None)
+    return prepared(known, state, point.reshape(-1), floored, left if is_near else None)
 
 
 def white(at: At) -> np.ndarray:
@@ -306,10 +250,7 @@ def white(at: At) -> np.ndarray:
 
 
 def _traces(state: State, sums: Sums, sd: float, share: float) -> tuple[Traces, float, float]:
-    """Return sums, the share of the slope that is left, and variance of scores over their slope.
-
-    Noise brings both numbers to 1.
-    """
+    """Return sums, the share of the slope that is left, and variance of scores over their slope."""
     traces = state.traces
     if not state.at.of_precision:
         new = trace(sums.curvature), sums.information, sums.variance, 1.0
@@ -327,14 +268,47 @@ def _filtered(before: np.ndarray, released: np.ndarray, noise: float) -> np.ndar
     return positive(before + shrunk(released - before, noise), 1e-3)
 
 
-def _parts(known: Known, at: At) -> list[Part]:
-    """Return the parts with the norms of a round."""
-    norms = [at.score_bound, *([at.dispersion.bound] if at.dispersion else [])]
-    return [p._replace(clip_norm=c) for p, c in zip(known.parts, norms, strict=True)]
+def _with_curvature(
+    known: Known, state: State, sums: Sums, sd: float, scored: Scored
+) -> tuple[State, np.ndarray]:
+    """Filter the curvature by a release of this noise; return also the curvature with a floor."""
+    at, n, H, kept, W = state.at, state.number, state.curvature, state.report.kept, white(state.at)
+    back, least = scored.back, LEAST_NOISE * n**0.5
+    noise = max(sd / at.curvature_scale / 2**0.5, least) / n / kept
+    edge = noise * W.shape[-1] ** 0.5
+    slope = matrix_blocks(sums.curvature) / n / kept
+    if at.of_precision:
+        before = H if state.added_precision is None else state.added_precision
+        Q = congruent(back, _filtered(congruent(W, before) / n, slope, noise)) * n
+        state, after = state._replace(added_precision=Q), congruent(W, H) / n
+    else:
+        after = _filtered(congruent(W, H) / n, slope, noise)
+    if at.direction is not None:
+        along_sd = max(sd / at.along_scale, least) / n / kept
+        path = vector_blocks(at.direction)
+        after = with_path(after, path, sums.along / n / kept, along_sd, 2**0.5 * noise)
+    if state.scored and edge > CONSTANTS.hidden:
+        last, own_sd = state.scored[-1], noise / (1 + edge**2) ** 0.5
+        x = scored.point - last.point
+        between = congruent(W, last.noise + scored.noise + _bend(known, H, n, x)) / n**2
+        fall = times(W, last.score - scored.score) / n
+        after = with_secant(after, times(back.swapaxes(-1, -2), x), fall, between, own_sd)
+    if known.null_space.size:
+        null_space = np.linalg.solve(W[0].T, known.null_space)
+        after = without_null_space(after, null_space, edge)
+    if known.scale is not None:
+        after = within_parts(after, [part.latents for part in known.parts])
+    H = n * congruent(back, after)
+    state = state._replace(
+        curvature=H,
+        scored=(*state.scored, scored._replace(curvature=H)),
+        report=state.report._replace(edge=edge, noise=noise),
+    )
+    return state, n * congruent(back, positive(after, min(edge, 0.5)))
 
 
 def _score_variance(
-    known: Known, state: State, sums: Sums, W: np.ndarray, sd: float, kept: float
+    known: Known, state: State, sums: Sums, sd: float, kept: float
 ) -> np.ndarray | None:
     """Filter the variance of the sum of weighted scores, from products of weighted scores.
 
@@ -342,7 +316,7 @@ def _score_variance(
     """
     if not known.products:
         return None
-    H, n, at = state.curvature, state.number, state.at
+    H, n, at, W = state.curvature, state.number, state.at, white(state.at)
     back, noise = np.linalg.inv(W), max(sd / at.products_scale / 2**0.5 / n, LEAST_NOISE) / kept**2
     J = H if state.score_variance is None else state.score_variance
     before = congruent(W, J) / n
@@ -357,9 +331,8 @@ def _score_variance(
 def pooled(known: Known, state: State, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fit the scores of all rounds by generalised least squares: g_s = H (z - z_s) + e_s.
 
-    e_s is privacy noise; the bend of the score over the distance to m, (b, k); and doubt of the
-    curvature, the more the farther away, but for the direction of the path, whose curvature has a
-    release of its own. Return the estimate of H z, (b, k), and its covariance S.
+    e_s has a bend and a doubt that grow with the distance to m, (b, k). Return the estimate of H z,
+    (b, k), and its covariance S.
     """
     H, P, n, rounds = state.curvature, known.prior_precision, state.number, state.scored
     path = (rounds[-1].point - rounds[0].point) * (len(H) == 1)  # of many it is not released
@@ -416,11 +389,7 @@ def _at_location(known: Known, state: State, m: np.ndarray, S: np.ndarray) -> St
 
 
 def _beside_prior(known: Known, state: State, fitted: np.ndarray, S: np.ndarray) -> Likelihood:
-    """Return the likelihood that an estimate of H z with the covariance S leaves.
-
-    The mode z of the records' likelihood has the sampling variance of a sum of scores with the
-    variance J, so A = H (J + S)^-1 H.
-    """
+    """Return the likelihood that an estimate of H z with the covariance S leaves."""
     H, P = state.curvature, known.prior_precision
     J = state.report.excess * H if state.score_variance is None else state.score_variance
     G = H @ inverse(J + S)
@@ -494,7 +463,7 @@ def prepared(
     W = whitening(floored + P, n, [part.latents for part in known.parts])
     bounds = _bounds(known, state, left)
     c = vector_blocks(point) - (state.scored[0].point if state.scored else vector_blocks(point))
-    along = _flat(np.linalg.solve(W.swapaxes(-1, -2), c[..., None])[..., 0])
+    along = np.linalg.solve(W.swapaxes(-1, -2), c[..., None]).reshape(-1)
     length = float(np.linalg.norm(along))
     dispersion = state.at.dispersion
     if dispersion is not None:
@@ -535,18 +504,10 @@ def _noise_of_scores(known: Known, state: State) -> float:
 
 
 def _leverage_bound(known: Known, state: State) -> float:
-    """Return the squared norm beyond which records are weighed down.
-
-    It grows with N over the noise: weights bias where the model is wrong, and there are as few of
-    them as keeps curvatures steady.
-    """
+    """Return the squared norm beyond which records are weighed down."""
     d = state.at.point.size
     steady = CONSTANTS.steady * state.number * SLOPE / _noise_of_scores(known, state) / d**0.5
     return float(max(CONSTANTS.leverage * d, steady))
-
-
-def _flat(x: np.ndarray) -> np.ndarray:
-    return x.reshape(-1)
 
 
 def covariance(known: Known, found: Likelihood) -> np.ndarray:

@@ -32,46 +32,38 @@ def weights_of(log: np.ndarray) -> np.ndarray:
     return np.asarray(w / w.sum(axis=-1, keepdims=True))
 
 
-def likely_points(
-    values: Values, mean: np.ndarray, covariance: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-    """Return points, (n, d), about as wide as a density, of which the last are drawn from it.
-
-    A Student-t distribution is moved to it by importance sampling, with weights that are flattened
-    where few points would have all (Cappé et al. 2004).
-    """
-    for _ in range(ADAPTED):
-        z, log = _proposed(values, mean, covariance, POINTS, rng)
-        w = _flattened(log)
-        mean = w @ z
-        covariance = WIDER * (w * (z - mean).T) @ (z - mean)
-    drawn = z[rng.choice(POINTS, POINTS // 2, p=w)]
-    return np.concatenate([z, drawn])
-
-
-def draws_by_importance(
+def draw_by_importance(
     values: Values, near: np.ndarray, draws: int, rng: np.random.Generator
 ) -> np.ndarray | None:
-    """Draw from a density, (draws, d), that points ``near``, (n, d), are about as wide as.
+    """Draw from a density, (draws, d), from about where points, (n, d), are.
 
-    Weights are Pareto-smoothed. None where a few proposals would have all of them.
+    A Student-t distribution is moved to it by importance sampling, with weights that are flattened
+    where few points would have all (Cappé et al. 2004). Weights of the draws are Pareto-smoothed.
+    None where a few proposals would have all of them.
     """
     from arviz_stats.base.array import array_stats  # loads what fits that draw otherwise need not
 
-    number = PROPOSALS * max(draws, POINTS)
-    z, log = _proposed(values, near.mean(axis=0), _covariance(near), number, rng)
-    z, log = z[np.isfinite(log)], log[np.isfinite(log)]
-    smoothed, tail = array_stats.psislw(-log)  # type: ignore[no-untyped-call]
+    d, number = near.shape[1], PROPOSALS * max(draws, POINTS)
+    try:
+        mean, covariance = near.mean(axis=0), np.cov(near.T, ddof=0).reshape(d, d)
+        for _ in range(ADAPTED):
+            z, log = _proposed(values, mean, covariance, POINTS, rng)
+            w = _flattened(log)
+            mean = w @ z
+            covariance = WIDER * (w * (z - mean).T) @ (z - mean)
+        points = np.concatenate([z, z[rng.choice(POINTS, POINTS // 2, p=w)]])
+        centred = points - points.mean(axis=0)
+        covariance = centred.T @ centred / len(points)
+        z, log = _proposed(values, points.mean(axis=0), covariance, number, rng)
+        z, log = z[np.isfinite(log)], log[np.isfinite(log)]
+        smoothed, tail = array_stats.psislw(-log)  # type: ignore[no-untyped-call]
+    except (np.linalg.LinAlgError, ArithmeticError, ValueError):
+        return None
     if not tail <= LONGEST_TAIL:
         return None
     shares = np.cumsum(weights_of(smoothed))
     places = np.searchsorted(shares[:-1], (np.arange(draws) + rng.random()) / draws)
     return np.asarray(z[rng.permutation(places)])
-
-
-def _covariance(points: np.ndarray) -> np.ndarray:
-    centred = points - points.mean(axis=0)
-    return np.asarray(centred.T @ centred / len(points))
 
 
 def _proposed(
@@ -124,14 +116,6 @@ class Chains(NamedTuple):
         fine = np.isfinite(value) & np.isfinite(gradient).all(axis=1)
         return cls(points, np.where(fine, value, -np.inf), np.where(fine[:, None], gradient, 0.0))
 
-    def moved(self, accepted: np.ndarray, to: "Chains") -> "Chains":
-        """Move some chains, (chains,)."""
-        return Chains(
-            np.where(accepted[:, None], to.points, self.points),
-            np.where(accepted, to.log_density, self.log_density),
-            np.where(accepted[:, None], to.gradient, self.gradient),
-        )
-
 
 class Drawn(NamedTuple):
     """Draws from a density, and how well the chains that made them moved."""
@@ -155,18 +139,6 @@ class Drawn(NamedTuple):
         return self.stuck <= STUCK and not self.unmixed.any()
 
 
-class Pace(NamedTuple):
-    """How far leapfrog steps go."""
-
-    root: np.ndarray  # a square root of the covariance that whitens them, (d, d)
-    log_size: float
-
-    def after(self, acceptance: float) -> Self:
-        """Go further where more is accepted than should be."""
-        change = STEP_RATE * (acceptance - CONSTANTS.accepted)
-        return self._replace(log_size=self.log_size + change)
-
-
 def draw_by_hamiltonian(
     log_density: LogDensity, start: np.ndarray, draws: int, rng: np.random.Generator
 ) -> Drawn:
@@ -182,44 +154,28 @@ def draw_by_hamiltonian(
     >>> drawn.has_mixed
     True
     """
-    with np.errstate(all="ignore"):  # what is no number is not accepted
-        return _draw(log_density, start, draws, rng)
-
-
-def _draw(
-    log_density: LogDensity, start: np.ndarray, draws: int, rng: np.random.Generator
-) -> Drawn:
     number = min(CONSTANTS.chains, draws)  # for a rehearsal of a few draws a few chains are enough
-    chains, root = Chains.at(log_density, start[-number:]), _root(start)
-    for length in LENGTHS:  # longer ones where chains are still near where they began
-        for trajectories in WARM_UP:
-            chains, pace = _warmed_up(log_density, chains, root, length * trajectories, rng)
-            root = _root(chains.points)
-        drawn, chains = _drawn(log_density, chains, pace, draws, length, rng)
-        if drawn.has_mixed:
-            break
+    with np.errstate(all="ignore"):  # what is no number is not accepted
+        chains, following = Chains.at(log_density, start[-number:]), _root(start)
+        for length in LENGTHS:  # longer ones where chains are still near where they began
+            for trajectories in WARM_UP:
+                root, log_size = following, float(np.log(FIRST_STEP))
+                for _ in range(length * trajectories):
+                    chains, probability = _trajectory(log_density, chains, root, log_size, rng)
+                    # steps go further where more is accepted than should be
+                    log_size += STEP_RATE * (float(probability.mean()) - CONSTANTS.accepted)
+                following = _root(chains.points)
+            drawn, chains = _drawn(log_density, chains, root, log_size, draws, length, rng)
+            if drawn.has_mixed:
+                break
     return drawn
-
-
-def _warmed_up(
-    log_density: LogDensity,
-    chains: Chains,
-    root: np.ndarray,
-    trajectories: int,
-    rng: np.random.Generator,
-) -> tuple[Chains, Pace]:
-    """Move chains, and find how long steps of this root may be."""
-    pace = Pace(root, float(np.log(FIRST_STEP)))
-    for _ in range(trajectories):
-        chains, probability = _trajectory(log_density, chains, pace, rng)
-        pace = pace.after(float(probability.mean()))
-    return chains, pace
 
 
 def _drawn(
     log_density: LogDensity,
     chains: Chains,
-    pace: Pace,
+    root: np.ndarray,
+    log_size: float,
     draws: int,
     thinning: int,
     rng: np.random.Generator,
@@ -228,7 +184,7 @@ def _drawn(
     first, kept, accepted = chains.points, [], []
     for _ in range(-(-draws // len(first))):
         for _ in range(thinning):
-            chains, probability = _trajectory(log_density, chains, pace, rng)
+            chains, probability = _trajectory(log_density, chains, root, log_size, rng)
             accepted.append(probability)
         kept.append(chains.points)
     stuck = float((np.mean(accepted, axis=0) < STUCK).mean())
@@ -269,17 +225,25 @@ def _root(points: np.ndarray) -> np.ndarray:
 
 
 def _trajectory(
-    log_density: LogDensity, chains: Chains, pace: Pace, rng: np.random.Generator
+    log_density: LogDensity,
+    chains: Chains,
+    root: np.ndarray,
+    log_size: float,
+    rng: np.random.Generator,
 ) -> tuple[Chains, np.ndarray]:
-    """Move all chains by a trajectory; return the probability that each accepts it."""
-    size, steps = np.exp(pace.log_size), 1 + rng.integers(MOST_STEPS)
+    """Move all chains by a trajectory; return the probability that each accepts it.
+
+    Its leapfrog steps are whitened by ``root``, a square root of the covariance, (d, d).
+    """
+    size, steps = np.exp(log_size), 1 + rng.integers(MOST_STEPS)
     momentum = rng.normal(size=chains.points.shape)
-    end, p = chains, momentum + size / 2 * chains.gradient @ pace.root
+    end, p = chains, momentum + size / 2 * chains.gradient @ root
     for left in reversed(range(steps)):
-        end = Chains.at(log_density, end.points + size * p @ pace.root.T)
-        p = p + (size if left else size / 2) * end.gradient @ pace.root
+        end = Chains.at(log_density, end.points + size * p @ root.T)
+        p = p + (size if left else size / 2) * end.gradient @ root
     lost = ((p**2).sum(axis=1) - (momentum**2).sum(axis=1)) / 2
     gained = end.log_density - chains.log_density - lost
     probability = np.exp(np.minimum(np.where(np.isnan(gained), -np.inf, gained), 0.0))
     accepted = rng.random(len(probability)) < probability
-    return chains.moved(accepted, end), probability
+    of_chains = accepted[:, None], accepted, accepted[:, None]
+    return Chains(*map(np.where, of_chains, end, chains)), probability

@@ -13,7 +13,7 @@ from pymc_dp.methods.prior import Gradient, prior_precision
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import pt
 from pymc_dp.model.modes import AS_WRITTEN
-from pymc_dp.privacy.contribution import Noisy
+from pymc_dp.privacy.contribution import Noisy, Query
 
 # Newton's steps of the prior alone
 MOST_STEPS = 100
@@ -67,11 +67,8 @@ def near_prior_mode(start: np.ndarray, slope: Gradient) -> np.ndarray:
     return start
 
 
-def measured(known: Known, state: State, noisy: Noisy, share: float) -> State:
-    """Learn the number of records, and units of latents in which their curvature is the identity.
-
-    ``share`` is that of the budget that the release has had.
-    """
+def measured(known: Known, state: State, query: Query, noisy: Noisy) -> State:
+    """Learn the number of records, and units of latents in which curvatures are the identity."""
     point = state.at.point
     released, counts, bits, observed = split_scales(noisy.value, point.size)
     number = float(known.number or max(released, 2 * noisy.sd, 1.0))
@@ -87,6 +84,7 @@ def measured(known: Known, state: State, noisy: Noisy, share: float) -> State:
         point = known.scale.started(start, excess * variance / (variance + sd**2))
         squares = squares * known.scale.units(start, point) ** 2
     H = number * matrix_blocks(np.diag(squares))
+    share = CONSTANTS.share_of_scales  # of the budget
     noise_unit = noisy.sd / size_of_scales(point.size, len(observed)) ** 0.5 * share**0.5
     report = state.report._replace(noise_unit=noise_unit, noise_to_signal=noisy.noise_to_signal)
     state = state._replace(t=1, number=number, curvature=H, report=report)

@@ -38,10 +38,10 @@ def separated(name):
 @cache
 def made(name):
     records, columns = separated(name)
-    factored = drawn_scores(records, "python")
+    factored = drawn_scores(records)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "record_channels", refuse)
-        formed = drawn_scores(records, "python")
+        formed = drawn_scores(records)
     assert factored.channels > formed.channels == 0
     return records, columns, factored, formed
 

@@ -113,7 +113,7 @@ def test_scores_that_are_clipped_apart_are_seen(monkeypatch):
 
 def test_an_outcome_that_is_neither_adds_nothing():
     records, columns = zoo.separated(zoo.build(zoo.ACCEPTED["logistic"]))
-    contribution = whitened_scores(drawn_scores(records, "python"))
+    contribution = whitened_scores(drawn_scores(records))
     at = At(np.zeros(records.size), np.eye(records.size), 0.4, 1.0)
     batch = {leaf: column.take(np.arange(6)) for leaf, column in columns.items()}
     batch["y"][2] = 2

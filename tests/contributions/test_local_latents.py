@@ -157,7 +157,7 @@ def test_drawn_outcomes_have_scores_of_mean_zero():
 def test_scores_in_their_span_are_the_formed_ones(poisson):
     """A batch whose outcomes are drawn: one call for all of them, or one for each."""
     records, scores = scored(poisson)
-    drawn = drawn_scores(records, "python")
+    drawn = drawn_scores(records)
     batch = batch_of(poisson)
     batch |= drawn.draw(batch, Z, np.random.default_rng(2))
     weights, vectors = drawn.of_batch(batch, Z)

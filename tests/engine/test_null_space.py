@@ -76,7 +76,7 @@ def directions(build):
     with pm.Model() as model:
         build()
     records = separated(model)[0]
-    return records.labels, null_space_of(records, drawn_scores(records, "python"))
+    return records.labels, null_space_of(records, drawn_scores(records))
 
 
 @pytest.mark.parametrize(

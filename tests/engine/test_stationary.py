@@ -88,7 +88,7 @@ def rare_group():
 def first_point(describe):
     """Return the names of the latents that are moved, and where rounds begin."""
     records, _ = separated(model_of(describe))
-    scores = drawn_scores(records, "python")
+    scores = drawn_scores(records)
     start = away_from_stationary(records, records.start, lambda z: -z, scores)
     names = np.repeat([*records.point], [x.size for x in records.point.values()])
     return names[start != records.start], start

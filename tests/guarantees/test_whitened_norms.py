@@ -65,7 +65,7 @@ DISPERSION = Dispersion(np.array([False, False, True, False]), bound=40.0, share
 @cache
 def made(name, estimating=None):
     records, columns = zoo.separated(zoo.build(MODELS[name]))
-    found = drawn_scores(records, "python", estimating)
+    found = drawn_scores(records, estimating)
     return whitened_scores(found), score_scales(found), records, columns
 
 
@@ -267,7 +267,7 @@ def test_a_length_that_is_a_little_off_moves_its_counts_a_little():
 def check_scales(name, observed, large=1.0):
     """Return the largest norm of a record's vector over the one that is claimed."""
     _, _, records, columns = made(name)
-    scales = score_scales(drawn_scores(records, "python"), observed)
+    scales = score_scales(drawn_scores(records), observed)
     rows = rows_of(scales, columns, np.random.default_rng(3).normal(0, large, records.size))
     rows = rows[np.isfinite(rows).all(axis=1)]
     assert abs(rows).max() <= 1

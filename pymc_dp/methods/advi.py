@@ -25,14 +25,13 @@ from pymc_dp.engine.method import (
     whitened_method,
 )
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.method import ADVI, NEWTON, FindStart, Method, OnScale, PrivateStart, chain
+from pymc_dp.methods.method import FindStart, Method, OnScale, PrivateStart, chain
 from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.mixture.sketch import SketchedStart
 from pymc_dp.methods.options import (
     CLIP_NORM,
     NOISE_AWARE,
     SAMPLE_RATE,
-    MethodSpec,
     Options,
     Schedule,
     default_clip_norm,
@@ -142,27 +141,6 @@ Prior = Callable[[str], Callable[[np.ndarray], np.ndarray]]  # backend -> gradie
 
 # makes the method of gradient steps, whose states have the ``average`` of the parameters
 BySteps = Callable[[Records, Prior, AdviOptions], Method]
-
-
-def dp_advi(by_steps: BySteps) -> MethodSpec:
-    """Return the method whose gradient steps are those of a variational family."""
-    return MethodSpec(
-        name="dp_advi",
-        build=partial(build, by_steps),
-        options=AdviOptions,
-        fits="any model; integrates latents of single records out",
-        integrates=True,
-        by=f"{NEWTON}; with options of gradient steps also {ADVI}",
-        algorithm=NEWTON,
-        page="dp_advi",
-    )
-
-
-def dp_fullrank_advi(by_steps: BySteps) -> MethodSpec:
-    """Return the method whose gradient steps have a full covariance."""
-    return dp_advi(by_steps)._replace(
-        name="dp_fullrank_advi", fits="the same, with all correlations from the first step on"
-    )
 
 
 def build(by_steps: BySteps, records: Records, options: AdviOptions) -> Method | OnScale:

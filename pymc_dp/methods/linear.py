@@ -6,6 +6,7 @@ the known ones, by slopes at probe rows; last the likelihood where all Gaussian 
 compiled. At the end stand the options of methods that fit linear predictors by rounds.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -391,3 +392,63 @@ class RoundOptions(BatchOptions):
             return whitened_method(records, partial(prior_gradient, records), terms, find_start)
 
         return OnScale(False, build)
+
+
+KAPPA = 0.7  # where a class of models has no default of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class VipsOptions(RoundOptions):
+    """The options of `vips`; None stands for the default of the model's class."""
+
+    released = "statistics"
+
+    form: str | None = option(
+        None,
+        "``absolute`` or ``paper`` for linear predictors, ``shrunk`` or ``absolute`` for topics",
+    )
+    iterations: int | None = option(
+        None, "updates of the latents of single records before a release"
+    )
+    tau0: float = option(1.0, "released sums are averaged with steps (tau0 + t)^-kappa")
+    kappa: float | None = option(None, "see ``tau0``")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.tau0 < math.inf:
+            raise ValueError(f"tau0={self.tau0!r} must be finite and at least 1.")
+        if self.kappa is not None and not 0 <= self.kappa <= 1:
+            raise ValueError(f"kappa={self.kappa!r} must lie between 0 and 1.")
+
+    def rate(self, t: int) -> float:
+        """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""
+        kappa = KAPPA if self.kappa is None else self.kappa
+        return min(1.0, float((self.tau0 + t) ** -kappa))
+
+
+STEP = 0.7  # h in lambda <- (1 - h) lambda + h (sum of sites)
+STEP_DOC = "damping h in ``lambda <- (1 - h) lambda + h (sum of sites)``"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SepOptions(RoundOptions):
+    """The options of `dp_sep`; None stands for the default of the model's class."""
+
+    released = "sites"
+
+    form: str | None = option(None, "``damped``, or the paper's ``algorithm3`` for reproduction")
+    step: float | None = option(None, STEP_DOC)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # gamma of Algorithm 3 is divided by the number of records
+        literal = self.form == "algorithm3"
+        longest = (self.num_records or math.inf) if literal else 1
+        if self.step is not None and not 0 < self.step <= longest:
+            raise ValueError(f"step={self.step!r} must lie above 0, and be at most {longest}.")
+        if self.clip_norm is not None and math.isnan(self.clip_norm):
+            raise ValueError("clip_norm=nan is no bound.")
+
+    def rate(self, t: int) -> float:
+        """Weight of the sites of release t = 0, 1, ... in lambda; the first replaces the start."""
+        return 1.0 if t == 0 else (STEP if self.step is None else self.step)

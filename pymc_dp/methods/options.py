@@ -179,11 +179,11 @@ class ModelClass(NamedTuple):
     roles: Callable[[Records, Any], dict[str, str]]
     # (records, structure) -> what fits the model where no option asks for another algorithm
     algorithm: Callable[[Records, Any], Algorithm]
-    forms: tuple[str, ...]  # the values that ``form=`` may have, but for those of papers
     options: tuple[str, ...]  # which of the options that not every class has it reads
     # records -> whether the kinds of their latents and outcomes could be those of the class: only
     # then is it of interest why the model does not belong to it
     near: Callable[[Records], bool]
+    forms: tuple[str, ...] = ()  # the values that ``form=`` may have, but for those of papers
     # (records, structure) -> why the method is the one to take for the model; empty where another
     # is as good
     better: Callable[[Records, Any], str] = lambda records, structure: ""
@@ -210,13 +210,6 @@ class MethodSpec(NamedTuple):
     model_classes: tuple[ModelClass, ...] = ()
     # what fits any model where no option asks for another algorithm; None if its class decides
     algorithm: Algorithm | None = None
-
-
-def with_forms(
-    classes: Sequence[ModelClass], of_papers: Mapping[str, Mapping[str, Build]]
-) -> tuple[ModelClass, ...]:
-    """Add the forms of papers to classes, by their titles."""
-    return tuple(each._replace(of_papers=of_papers.get(each.title, {})) for each in classes)
 
 
 def match(

@@ -39,7 +39,9 @@ from pymc_dp.methods.linear import (
     PROBIT_SLOPE,
     Features,
     Predictor,
+    SepOptions,
     Structure,
+    VipsOptions,
     by_entry,
     expansion_graphs,
     pg_weight,
@@ -69,8 +71,6 @@ from pymc_dp.methods.normal import (
     spectral_edge,
     within_trust_region,
 )
-from pymc_dp.methods.sep.sep import Settings as SepSettings
-from pymc_dp.methods.vips.vips import Settings as VipsSettings
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
@@ -533,7 +533,7 @@ def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
 # --- the papers' forms -------------------------------------------------------------------------
 
 
-def _vips(title: str, records: Records, structure: Structure, settings: VipsSettings) -> Method:
+def _vips(title: str, records: Records, structure: Structure, settings: VipsOptions) -> Method:
     """Build VIPS: variational Bayes, by Pólya-Gamma variables for logistic outcomes."""
     release, layout = typical(records, structure, settings)
     if title != "absolute":
@@ -554,7 +554,7 @@ absolute, paper = partial(_vips, "absolute"), partial(_vips, "the paper's, for r
 
 
 def typical(
-    records: Records, structure: Structure, settings: VipsSettings | SepSettings
+    records: Records, structure: Structure, settings: VipsOptions | SepOptions
 ) -> tuple[ReleaseSpec, Layout]:
     """Clip to the norm of features of unit scale, by probe rows, and scale vectors to it."""
     predictors, prior = structure
@@ -578,14 +578,14 @@ def cavity_of(solved: Solved, mean: np.ndarray, number: float) -> tuple[np.ndarr
     return cavity(solved.linear, solved.precision, of_sites, mean, number)
 
 
-def damped(records: Records, structure: Structure, settings: SepSettings) -> Method:
+def damped(records: Records, structure: Structure, settings: SepOptions) -> Method:
     """Build stochastic expectation propagation: damped averages of sums of sites."""
     release, layout = typical(records, structure, settings)
     form = Form("damped", EXPECTATION_PROPAGATION, sites, settings.rate, cavity_of, layout)
     return build(records, structure, form, release, settings.records_in_sums)
 
 
-def algorithm3(records: Records, structure: Structure, settings: SepSettings) -> Method:
+def algorithm3(records: Records, structure: Structure, settings: SepOptions) -> Method:
     """Build Algorithm 3: lambda += gamma / N (sum of sites - q lambda), then clip lambda / N.
 
     **Privacy.** Each release is the sum of the clipped sites of a batch of one record on average.

@@ -7,9 +7,9 @@ import numpy as np
 
 from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.methods.conjugate.exponential import geometric_mean
+from pymc_dp.methods.linear import VipsOptions
 from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.vips.topics import build, counts_of, counts_spec
-from pymc_dp.methods.vips.vips import Settings
 from pymc_dp.privacy.query import Noisy, Query
 
 
@@ -26,13 +26,13 @@ class _Counting(NamedTuple):
         return cls(eta, 0, NoisyAverage(start, np.zeros(())))
 
     @staticmethod
-    def releases(settings: Settings) -> tuple[ReleaseSpec, ...]:
+    def releases(settings: VipsOptions) -> tuple[ReleaseSpec, ...]:
         return (counts_spec(settings),)
 
     def query(self) -> Query:
         return Query("statistics", geometric_mean(self.average.value))
 
-    def update(self, settings: Settings, noisy: Noisy) -> Self:
+    def update(self, settings: VipsOptions, noisy: Noisy) -> Self:
         counts, variance = counts_of(noisy, self.eta.shape)
         latest, rho = self.eta + np.maximum(counts, 0.0), settings.rate(self.t)
         return self._replace(t=self.t + 1, average=self.average.add(latest, variance, rho))

@@ -10,7 +10,7 @@ is a mixture of two Gaussians: with responsibility r_k the record belongs to it,
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -20,6 +20,7 @@ from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.conjugate.blocks import natural_parameters
 from pymc_dp.methods.conjugate.exponential import DIRICHLET, NoisyBlock, draw
+from pymc_dp.methods.linear import SepOptions
 from pymc_dp.methods.method import (
     BY_ROUNDS,
     EXPECTATION_PROPAGATION,
@@ -50,9 +51,6 @@ from pymc_dp.methods.normal import (
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.query import Noisy, Query
-
-if TYPE_CHECKING:
-    from pymc_dp.methods.sep.sep import Settings
 
 
 class Defaults(NamedTuple):
@@ -107,7 +105,7 @@ class _Fit(NamedTuple):
 
     model: MixtureModel
     root: np.ndarray  # symmetric roots of one record's precision
-    settings: "Settings"
+    settings: SepOptions
     releases: int
 
     def number(self, sums: NoisyAverage[Sites]) -> float:
@@ -137,7 +135,7 @@ class _Fit(NamedTuple):
         return np.asarray(np.maximum(self.model.concentration + weights, least))
 
 
-def build(records: Records, model: MixtureModel, settings: "Settings") -> Method | OnScale:
+def build(records: Records, model: MixtureModel, settings: SepOptions) -> Method | OnScale:
     """Build a method for a mixture: by default rounds, else stochastic expectation propagation.
 
     **Privacy.** Each release of sites is one vector: sites of the components' means in a record's

@@ -10,7 +10,7 @@ number of inputs that they add up. Probe records measure how long a record's vec
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -28,7 +28,7 @@ from pymc_dp.methods.conjugate.exponential import (
     flat_gradient,
     two_derivatives,
 )
-from pymc_dp.methods.linear import GAUSSIAN, PROBIT
+from pymc_dp.methods.linear import GAUSSIAN, PROBIT, SepOptions
 from pymc_dp.methods.method import BACKPROPAGATION, Compiled, Method
 from pymc_dp.methods.normal import (
     Average,
@@ -48,9 +48,6 @@ from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.norms import clip_factors, row_norms
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.sampling.samplers import Full
-
-if TYPE_CHECKING:
-    from pymc_dp.methods.sep.sep import Settings
 
 # mean and standard deviation of a uniform number between 0.1 and 0.9
 CENTRE, SPREAD = 0.5, 0.8 / 12**0.5
@@ -123,7 +120,7 @@ class _Fit(NamedTuple):
     """What the updates of one fit share: public values and compiled priors."""
 
     network: Network
-    settings: "Settings"
+    settings: SepOptions
     releases: int
     bounded: BoundedLayout  # of a record's vector
     size: np.ndarray  # scales of the weights
@@ -158,7 +155,7 @@ class _Fit(NamedTuple):
 # --- releases ----------------------------------------------------------------------------------
 
 
-def build(records: Records, network: Network, settings: "Settings") -> Method:
+def build(records: Records, network: Network, settings: SepOptions) -> Method:
     """Build stochastic expectation propagation for a network.
 
     **Privacy.** Each release is one vector: scores and precisions of the weights' sites, the site
@@ -195,7 +192,7 @@ def build(records: Records, network: Network, settings: "Settings") -> Method:
     )
 
 
-def _sample_rate(settings: "Settings") -> float:
+def _sample_rate(settings: SepOptions) -> float:
     """Batches of some hundred records, if the number of records is declared."""
     if settings.sampling is Full:
         return 1.0

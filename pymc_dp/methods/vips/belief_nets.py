@@ -12,7 +12,7 @@ likelihood quadratic. All that follows from the released sum is post-processing.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -39,6 +39,7 @@ from pymc_dp.methods.conjugate.blocks import (
 from pymc_dp.methods.conjugate.exponential import NORMAL, Natural, gradients
 from pymc_dp.methods.linear import (
     Predictor,
+    VipsOptions,
     expansion,
     expansion_graphs,
     pg_weight,
@@ -52,9 +53,6 @@ from pymc_dp.model.graphs import AnyVariable, pt
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.sampling.samplers import Full
-
-if TYPE_CHECKING:
-    from pymc_dp.methods.vips.vips import Settings
 
 
 class Defaults(NamedTuple):
@@ -377,7 +375,7 @@ class State(NamedTuple):
     noise_of_psi: float
 
 
-def build(records: Records, structure: BeliefNet, settings: "Settings") -> Method:
+def build(records: Records, structure: BeliefNet, settings: VipsOptions) -> Method:
     """Build VIPS for a belief net.
 
     **Privacy.** Each release is one vector: the score and the upper triangle of the curvature
@@ -418,7 +416,7 @@ def build(records: Records, structure: BeliefNet, settings: "Settings") -> Metho
     )
 
 
-def _release(structure: BeliefNet, settings: "Settings") -> ReleaseSpec:
+def _release(structure: BeliefNet, settings: VipsOptions) -> ReleaseSpec:
     rate = 1.0
     if settings.sampling is not Full:
         of_batch = DEFAULTS.batch / (settings.num_records or np.inf)

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.traversal import ancestors
@@ -44,6 +44,7 @@ from pymc_dp.methods.conjugate.exponential import (
     draw,
     within_bounds,
 )
+from pymc_dp.methods.linear import VipsOptions
 from pymc_dp.methods.method import (
     BY_ROUNDS,
     NEWTON,
@@ -70,9 +71,6 @@ from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.query import Noisy, Query
-
-if TYPE_CHECKING:
-    from pymc_dp.methods.vips.vips import Settings
 
 
 class Defaults(NamedTuple):
@@ -250,7 +248,7 @@ class Fit(NamedTuple):
     structure: Structure
     layout: Layout
     probe: Statistics
-    settings: "Settings"
+    settings: VipsOptions
 
     @property
     def gaussian(self) -> list[str]:
@@ -281,7 +279,7 @@ class Fit(NamedTuple):
         }
 
 
-def build(records: Records, structure: Structure, settings: "Settings") -> Method | OnScale:
+def build(records: Records, structure: Structure, settings: VipsOptions) -> Method | OnScale:
     """Build VIPS for a conjugate model: closed-form updates, or rounds.
 
     **Privacy.** Each release of sums is one vector: the statistics of all blocks in the

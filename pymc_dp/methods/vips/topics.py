@@ -13,7 +13,7 @@ is rare: each of its counts is smaller than the noise, while their distribution 
 
 import dataclasses
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xarray as xr
@@ -29,6 +29,7 @@ from pymc_dp.methods.conjugate.exponential import (
     geometric_mean,
     gradients,
 )
+from pymc_dp.methods.linear import VipsOptions
 from pymc_dp.methods.method import TOPICS, VARIATIONAL_BAYES, Compiled, Method, beside
 from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError
@@ -37,9 +38,6 @@ from pymc_dp.model.graphs import Tensor
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.sampling.samplers import Full
-
-if TYPE_CHECKING:
-    from pymc_dp.methods.vips.vips import Settings
 
 
 class Schedule(NamedTuple):
@@ -185,7 +183,7 @@ def roles(records: Records, model: TopicModel) -> dict[str, str]:
     }
 
 
-def build(records: Records, model: TopicModel, settings: "Settings", form: Any = None) -> Method:
+def build(records: Records, model: TopicModel, settings: VipsOptions, form: Any = None) -> Method:
     """Build VIPS for a topic model, with another state where a ``form`` of the paper asks for it.
 
     **Privacy.** A release is a sum over documents of matrices (topics, words), each clipped in
@@ -254,7 +252,7 @@ class _Shrinking(NamedTuple):
         return cls(eta, 0, np.zeros(eta.shape[1]), 0.0, nothing, start)
 
     @staticmethod
-    def releases(settings: "Settings") -> tuple[ReleaseSpec, ...]:
+    def releases(settings: VipsOptions) -> tuple[ReleaseSpec, ...]:
         """Split the budget; the noisier of the two releases is the one that has a share."""
         topics, share = counts_spec(settings), _schedule(settings).totals_share
         topics = dataclasses.replace(topics, name="topics")
@@ -266,7 +264,7 @@ class _Shrinking(NamedTuple):
     def query(self) -> Query:
         return Query("topics", self._means()[0]) if self.t else Query("totals", None)
 
-    def update(self, settings: "Settings", noisy: Noisy) -> Self:
+    def update(self, settings: VipsOptions, noisy: Noisy) -> Self:
         if not self.t:
             return self._replace(t=1, totals=noisy.value, totals_sd=noisy.sd)
         if settings.kappa is None:
@@ -311,7 +309,7 @@ def counts_of(noisy: Noisy, shape: tuple[int, ...]) -> tuple[np.ndarray, Any]:
     return noisy.value.reshape(shape) / noisy.sample_rate, (noisy.sd / noisy.sample_rate) ** 2
 
 
-def _schedule(settings: "Settings") -> Schedule:
+def _schedule(settings: VipsOptions) -> Schedule:
     """Choose by the caller's sample rate, else by the public number of records."""
     if settings.sample_rate is not None:
         return DEFAULTS.batches if settings.sample_rate < 1 else DEFAULTS.all_records
@@ -319,7 +317,7 @@ def _schedule(settings: "Settings") -> Schedule:
     return DEFAULTS.batches if many and settings.sampling is not Full else DEFAULTS.all_records
 
 
-def counts_spec(settings: "Settings") -> ReleaseSpec:
+def counts_spec(settings: VipsOptions) -> ReleaseSpec:
     """Describe the releases of counts by topic."""
     schedule = _schedule(settings)
     return settings.release_spec(schedule.releases, DEFAULTS.clip_norm, schedule.sample_rate)

@@ -20,7 +20,9 @@ from scipy.special import log_ndtr
 
 from pymc_dp.contributions.estimating import AVERAGED, Estimating
 from pymc_dp.engine.method import RoundTerms, check_length, default_length, whitened_method
-from pymc_dp.methods.conjugate.blocks import (
+from pymc_dp.methods.conjugate import (
+    GAMMA,
+    INVERSE_GAMMA,
     at_few_points,
     for_each_row,
     gaussian_latents,
@@ -29,7 +31,6 @@ from pymc_dp.methods.conjugate.blocks import (
     precision_family,
     probe_rows,
 )
-from pymc_dp.methods.conjugate.exponential import GAMMA, INVERSE_GAMMA, two_derivatives
 from pymc_dp.methods.method import FindStart, Method, OnScale
 from pymc_dp.methods.normal import GaussianPrior
 from pymc_dp.methods.options import (
@@ -39,7 +40,7 @@ from pymc_dp.methods.options import (
     option,
     refuse_local_latents,
 )
-from pymc_dp.methods.prior import prior_gradient
+from pymc_dp.methods.prior import prior_gradient, two_derivatives
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch

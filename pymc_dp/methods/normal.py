@@ -12,8 +12,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import xarray as xr
 
-from pymc_dp.methods.conjugate.blocks import (
+from pymc_dp.methods.conjugate import (
+    GAMMA,
+    INVERSE_GAMMA,
+    NORMAL,
     Message,
+    Natural,
     Point,
     Rule,
     at_points,
@@ -23,20 +27,14 @@ from pymc_dp.methods.conjugate.blocks import (
     gaussian_latents,
     natural_parameters,
     nearly_equal,
+    of_precision,
+    of_variance,
     precision_family,
     prior_messages,
 )
-from pymc_dp.methods.conjugate.exponential import (
-    GAMMA,
-    INVERSE_GAMMA,
-    NORMAL,
-    Natural,
-    flat_gradient,
-    of_precision,
-    of_variance,
-)
 from pymc_dp.methods.method import Both, Draws
 from pymc_dp.methods.options import NotConjugateError
+from pymc_dp.methods.prior import flat_gradient
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
 

@@ -30,8 +30,7 @@ from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import by_record
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.conjugate.blocks import gaussian_latents, probe_rows
-from pymc_dp.methods.conjugate.exponential import Natural, flat_gradient, two_derivatives
+from pymc_dp.methods.conjugate import Natural, gaussian_latents, probe_rows
 from pymc_dp.methods.linear import (
     GAUSSIAN,
     OTHER,
@@ -71,6 +70,7 @@ from pymc_dp.methods.normal import (
     spectral_edge,
     within_trust_region,
 )
+from pymc_dp.methods.prior import flat_gradient, two_derivatives
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
 from pymc_dp.privacy.contribution import Batch, FactoredContribution

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from pymc_dp.accounting.plan import ReleaseSpec
-from pymc_dp.methods.conjugate.exponential import geometric_mean
+from pymc_dp.methods.conjugate import geometric_mean
 from pymc_dp.methods.linear import VipsOptions
 from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.vips.topics import build, counts_of, counts_spec

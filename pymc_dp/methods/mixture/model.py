@@ -18,7 +18,8 @@ from pytensor.tensor.random.basic import DirichletRV
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.special import LogSumExp
 
-from pymc_dp.methods.conjugate.blocks import (
+from pymc_dp.methods.conjugate import (
+    DIRICHLET,
     AtPoint,
     Point,
     at_point,
@@ -29,11 +30,10 @@ from pymc_dp.methods.conjugate.blocks import (
     prior_messages,
     probe_rows,
 )
-from pymc_dp.methods.conjugate.exponential import DIRICHLET, flat_gradient
 from pymc_dp.methods.method import Doubt, Kind, quoted
 from pymc_dp.methods.normal import GaussianPrior, gaussian_prior
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
-from pymc_dp.methods.prior import prior_curvature
+from pymc_dp.methods.prior import flat_gradient, prior_curvature
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor
 from pymc_dp.privacy.contribution import Batch

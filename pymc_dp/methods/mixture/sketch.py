@@ -20,7 +20,7 @@ from scipy.special import log_softmax, softmax
 
 from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.conjugate.blocks import nearly_equal, probe_rows
+from pymc_dp.methods.conjugate import nearly_equal, probe_rows
 from pymc_dp.methods.method import Compiled, Method, PrivateStart, Stage, Values, chain
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components, recognise
 from pymc_dp.methods.normal import Spectrum, number_of

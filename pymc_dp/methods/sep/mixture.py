@@ -18,8 +18,7 @@ from scipy.special import softmax
 
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.conjugate.blocks import natural_parameters
-from pymc_dp.methods.conjugate.exponential import DIRICHLET, NoisyBlock, draw
+from pymc_dp.methods.conjugate import DIRICHLET, NoisyBlock, draw, natural_parameters
 from pymc_dp.methods.linear import SepOptions
 from pymc_dp.methods.method import (
     BY_ROUNDS,

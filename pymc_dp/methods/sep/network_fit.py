@@ -19,14 +19,14 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.math import Dot
 
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.conjugate.blocks import for_each_row, ones, probe_rows
-from pymc_dp.methods.conjugate.exponential import (
+from pymc_dp.methods.conjugate import (
     GAMMA,
     Natural,
     NoisyBlock,
     draw,
-    flat_gradient,
-    two_derivatives,
+    for_each_row,
+    ones,
+    probe_rows,
 )
 from pymc_dp.methods.linear import GAUSSIAN, PROBIT, SepOptions
 from pymc_dp.methods.method import BACKPROPAGATION, Compiled, Method
@@ -41,6 +41,7 @@ from pymc_dp.methods.normal import (
     site_share,
     within_trust_region,
 )
+from pymc_dp.methods.prior import flat_gradient, two_derivatives
 from pymc_dp.methods.sep.network import DEFAULTS, PROBIT_SCALE, Network, inner, log_cdf
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor

@@ -23,8 +23,10 @@ from scipy.special import expit
 from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.contributions.local_latents import MOST_LATENTS
-from pymc_dp.methods.conjugate.blocks import (
+from pymc_dp.methods.conjugate import (
+    NORMAL,
     ConjugatePrior,
+    Natural,
     at_point,
     conjugate_prior,
     dims_of,
@@ -36,7 +38,6 @@ from pymc_dp.methods.conjugate.blocks import (
     ones,
     probe_rows,
 )
-from pymc_dp.methods.conjugate.exponential import NORMAL, Natural, gradients
 from pymc_dp.methods.linear import (
     Predictor,
     VipsOptions,
@@ -48,6 +49,7 @@ from pymc_dp.methods.linear import (
 )
 from pymc_dp.methods.method import BELIEF_NETS, Compiled, Draws, Method, beside, too_narrow
 from pymc_dp.methods.options import NotConjugateError
+from pymc_dp.methods.prior import gradients
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, pt
 from pymc_dp.privacy.contribution import Batch, FactoredContribution

@@ -18,30 +18,28 @@ from scipy.special import softmax
 
 from pymc_dp.contributions.gradients import by_record, checked
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.conjugate.blocks import (
+from pymc_dp.methods.conjugate import (
+    BETA,
+    DIRICHLET,
+    NORMAL,
     AtPoint,
     ConjugatePrior,
+    ExponentialFamily,
+    Natural,
+    NoisyBlock,
     Point,
     Rule,
     at_point,
     average,
     conjugate_prior,
     describe,
+    draw,
     families_of,
     flat_moments,
     nearly_equal,
     probe_point,
     probe_rows,
     rules_of,
-)
-from pymc_dp.methods.conjugate.exponential import (
-    BETA,
-    DIRICHLET,
-    NORMAL,
-    ExponentialFamily,
-    Natural,
-    NoisyBlock,
-    draw,
     within_bounds,
 )
 from pymc_dp.methods.linear import VipsOptions

@@ -21,18 +21,21 @@ from pytensor.tensor.random.basic import DirichletRV
 from scipy.sparse import csr_matrix
 
 from pymc_dp.accounting.plan import ReleaseSpec
-from pymc_dp.methods.conjugate.blocks import at_point, conjugate_prior, dims_of, nearly_equal
-from pymc_dp.methods.conjugate.exponential import (
+from pymc_dp.methods.conjugate import (
     DIRICHLET,
     NoisyBlock,
+    at_point,
+    conjugate_prior,
+    dims_of,
     draw,
     geometric_mean,
-    gradients,
+    nearly_equal,
 )
 from pymc_dp.methods.linear import VipsOptions
 from pymc_dp.methods.method import TOPICS, VARIATIONAL_BAYES, Compiled, Method, beside
 from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError
+from pymc_dp.methods.prior import gradients
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
 from pymc_dp.privacy.contribution import Batch, FactoredContribution

@@ -610,6 +610,16 @@ def nearly_equal(first: np.ndarray, second: np.ndarray) -> bool:
     return bool((np.abs(first - second) <= TOLERANCE * scale).all())
 
 
+def sample(
+    families: Mapping[str, ExponentialFamily],
+    posterior: Mapping[str, Natural],
+    draws: int,
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """Draw all blocks, each by itself."""
+    return {name: family.sample(posterior[name], draws, rng) for name, family in families.items()}
+
+
 def describe(
     records: Records,
     families: Mapping[str, ExponentialFamily],

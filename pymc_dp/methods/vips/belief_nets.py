@@ -37,6 +37,7 @@ from pymc_dp.methods.conjugate import (
     nearly_equal,
     ones,
     probe_rows,
+    sample,
 )
 from pymc_dp.methods.linear import (
     Predictor,
@@ -384,9 +385,9 @@ def build(records: Records, structure: BeliefNet, settings: VipsOptions) -> Meth
     (off-diagonals times sqrt 2), clipped jointly. A record's latents are inferred behind the wall
     and never released.
     """
-    layout = layout_of(structure.shape)
+    families, layout = structure.prior.families, layout_of(structure.shape)
     infer = inference_of(structure, settings.iterations)
-    doubt = too_narrow(structure.prior.families, NARROW)
+    doubt = too_narrow(families, NARROW)
 
     def compile_parts(backend: str) -> Compiled:
         slopes = scores_at_zero(records, structure.predictor, structure.latent, backend)
@@ -394,10 +395,10 @@ def build(records: Records, structure: BeliefNet, settings: VipsOptions) -> Meth
         return Compiled(contributions, partial(update, structure, settings.records_in_sums))
 
     def plain(state: State, draws: int, rng: np.random.Generator) -> Draws:
-        return _draw(structure, state.posterior, draws, rng)
+        return sample(families, state.posterior, draws, rng)
 
     def wide(state: State, draws: int, rng: np.random.Generator) -> Draws:
-        return _draw(structure, state.posterior | _widened(structure, state), draws, rng)
+        return sample(families, state.posterior | _widened(structure, state), draws, rng)
 
     return Method(
         size=layout.size,
@@ -662,13 +663,6 @@ def _moved_log_odds(
     precision = omega + alpha
     slope = ones.reshape(mean.shape) - number / 2 - omega * mean + linear - alpha * mean
     return {name: (precision * mean + rho * slope, precision)}
-
-
-def _draw(
-    structure: BeliefNet, posterior: Posterior, draws: int, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
-    families = structure.prior.families.items()
-    return {name: family.sample(posterior[name], draws, rng) for name, family in families}
 
 
 def _widened(structure: BeliefNet, state: State) -> Posterior:

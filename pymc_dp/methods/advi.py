@@ -78,9 +78,6 @@ class AdviOptions(Options):
             raise ValueError(
                 f"adaptive_clip={self.adaptive_clip!r} must be a quantile, between 0 and 1."
             )
-        self._check_weights()
-
-    def _check_weights(self) -> None:
         # another class may count records otherwise
         if type(self.weights) not in (type(None), SurveyWeights):
             raise TypeError(
@@ -121,7 +118,7 @@ class AdviOptions(Options):
             # an adaptive clip norm implies clipping
             clip = self.default_clip_norm(clip) if self.adaptive_clip is None else clip
         if rate is None:
-            rate = default_sample_rate(self.sampling, self.num_records)
+            rate = default_sample_rate(self)
         return [(_at("sample_rate", rate, t), _at("clip_norm", clip, t)) for t in range(count)]
 
     def releases(self, steps: list[tuple[float, float]]) -> tuple[ReleaseSpec, ...]:

@@ -308,12 +308,6 @@ class Features(NamedTuple):
     design: Any = None  # derivatives of psi with respect to the Gaussian latents
 
 
-def expansion(records: Records, predictor: Predictor, backend: str) -> Callable[[Batch], Features]:
-    """Compile the expansion of a batch's likelihoods."""
-    evaluate = where_zero(records, expansion_graphs(records, predictor)[:-1], backend)
-    return lambda batch: by_entry(evaluate(batch))
-
-
 def where_zero(
     records: Records, graphs: Sequence[Tensor], backend: str
 ) -> Callable[[Batch], tuple[np.ndarray, ...]]:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -372,6 +371,14 @@ def chain(first: Method, *stages: Stage) -> Method:
         runs_on = {part.runs_on for part in compiled}
         return Compiled(contributions, update, runs_on.pop() if len(runs_on) == 1 else None)
 
+    def rehearsal(rng: np.random.Generator) -> list[Staged]:
+        tried = [start(0, state) for state in first.trials(rng)]
+        state = first.init(rng)
+        for i, stage in enumerate(stages, 1):  # each begins where the first one does
+            state = stage.hand_over(state)
+            tried.append(start(i, state))
+        return tried
+
     aware = any(part.noise_aware for part in parts)
     return first._replace(
         size=max(part.size for part in parts),
@@ -386,7 +393,7 @@ def chain(first: Method, *stages: Stage) -> Method:
         describe=by_stage("describe"),
         trace=by_stage("trace"),
         doubts=by_stage("doubts"),
-        rehearsal=partial(_trials, first, stages, start),
+        rehearsal=rehearsal,
         algorithms=tuple(dict.fromkeys(each for part in parts for each in part.algorithms)),
         defaults=tuple(dict.fromkeys(each for part in parts for each in part.defaults)),
     )
@@ -399,18 +406,3 @@ def with_shares(before: Iterable[ReleaseSpec], *added: ReleaseSpec) -> tuple[Rel
         spec if spec.share is None else replace(spec, share=spec.share * left) for spec in before
     )
     return (*kept, *added)
-
-
-def _trials(
-    first: Method,
-    stages: Sequence[Stage],
-    start: Callable[[int, Any], Staged],
-    rng: np.random.Generator,
-) -> tuple[Staged, ...]:
-    """Return states to try every kind of release at: each stage begins where the first one does."""
-    tried = [start(0, state) for state in first.trials(rng)]
-    state = first.init(rng)
-    for i, stage in enumerate(stages, 1):
-        state = stage.hand_over(state)
-        tried.append(start(i, state))
-    return tuple(tried)

@@ -95,6 +95,15 @@ class Options:
             if name not in {"noise_aware", "weights"}
         )
 
+    def batch_share(self, batch: int, limits: tuple[float, float], unknown: float) -> float:
+        """Return the share of so many records, within limits, or of an ``unknown`` number."""
+        if self.sampling is Full:
+            return 1.0
+        if self.num_records is None:
+            return unknown
+        least, most = limits
+        return min(most, max(batch / self.num_records, least))
+
     def default_clip_norm(self, clip_norm: float) -> float:
         """Return a default, or infinity where there is no noise: clipping would only be a bias."""
         return clip_norm if self.noisy else math.inf
@@ -137,22 +146,16 @@ class BatchOptions(Options):
         return ReleaseSpec(self.released, self.sampling(rate), clip, count)
 
 
-# --- defaults of gradient methods --------------------------------------------------------------
-
-
 def default_clip_norm(size: int, draws: int = 1) -> float:
     """Return about the norm of ``draws`` scores whose features have unit scale."""
     least, most = DEFAULTS.clip_norm_range
     return min(max(least, DEFAULTS.clip_norm * float(size**0.5)), most) * float(draws**0.5)
 
 
-def default_sample_rate(sampling: type[Sampler], num_records: int | None) -> float:
-    """Return the share of records in a batch."""
-    if sampling is Full:
-        return 1.0
-    if num_records is None:
-        return DEFAULTS.sample_rate
-    return min(DEFAULTS.sample_rate, max(DEFAULTS.batch / num_records, DEFAULTS.least_sample_rate))
+def default_sample_rate(options: Options) -> float:
+    """Return the share of records in a batch of gradients."""
+    limits = (DEFAULTS.least_sample_rate, DEFAULTS.sample_rate)
+    return options.batch_share(DEFAULTS.batch, limits, DEFAULTS.sample_rate)
 
 
 # --- classes of models, and methods ------------------------------------------------------------

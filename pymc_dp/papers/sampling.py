@@ -80,7 +80,7 @@ def build_sgld(records: Records, options: SgldOptions) -> Method:
     release = options.release_spec(
         DEFAULTS.releases,
         default_clip_norm(records.size),
-        default_sample_rate(options.sampling, options.num_records),
+        default_sample_rate(options),
     )
     count = release.count
     step = _first_step(records, release, options)

@@ -48,7 +48,6 @@ from pymc_dp.model.graphs import Tensor
 from pymc_dp.privacy.contribution import Batch, RowContribution
 from pymc_dp.privacy.norms import clip_factors, row_norms
 from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.sampling.samplers import Full
 
 # mean and standard deviation of a uniform number between 0.1 and 0.9
 CENTRE, SPREAD = 0.5, 0.8 / 12**0.5
@@ -170,7 +169,9 @@ def build(records: Records, network: Network, settings: SepOptions) -> Method:
     typical = typical_of(records, network, start, size)
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     clip_norm = DEFAULTS.clip_norm * typical.score
-    release = settings.release_spec(count, clip_norm, _sample_rate(settings))
+    limits, unknown = DEFAULTS.sample_rate_range, DEFAULTS.sample_rate
+    rate = settings.batch_share(DEFAULTS.batch, limits, unknown)
+    release = settings.release_spec(count, clip_norm, rate)
     bounded = bounded_layout(release.clip_norm, typical, network.output.precision is not None)
     fit = _Fit(network, settings, release.count, bounded, size, typical.curvature)
     return Method(
@@ -191,15 +192,6 @@ def build(records: Records, network: Network, settings: SepOptions) -> Method:
         algorithms=(BACKPROPAGATION,),
         defaults=(DEFAULTS,),
     )
-
-
-def _sample_rate(settings: SepOptions) -> float:
-    """Batches of some hundred records, if the number of records is declared."""
-    if settings.sampling is Full:
-        return 1.0
-    if settings.num_records is None:
-        return DEFAULTS.sample_rate
-    return float(np.clip(DEFAULTS.batch / settings.num_records, *DEFAULTS.sample_rate_range))
 
 
 # --- the start and the layout: public values ---------------------------------------------------

@@ -20,7 +20,6 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV
 from scipy.special import expit
 
-from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.contributions.local_latents import MOST_LATENTS
 from pymc_dp.methods.conjugate import (
@@ -42,7 +41,7 @@ from pymc_dp.methods.conjugate import (
 from pymc_dp.methods.linear import (
     Predictor,
     VipsOptions,
-    expansion,
+    by_entry,
     expansion_graphs,
     pg_weight,
     predictor_of,
@@ -55,7 +54,6 @@ from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, pt
 from pymc_dp.privacy.contribution import Batch, FactoredContribution
 from pymc_dp.privacy.query import Noisy, Query
-from pymc_dp.sampling.samplers import Full
 
 
 class Defaults(NamedTuple):
@@ -284,7 +282,8 @@ def _same(first: np.ndarray, second: np.ndarray) -> bool:
 def curvature_at_zero(records: Records, predictor: Predictor) -> np.ndarray:
     """Find the curvature at psi = 0, (J,), and prove that it is the same for every record."""
     rows = probe_rows(records, np.random.default_rng(0), [0, 1, 1])
-    first, *others = expansion(records, predictor, "python")(rows).curvature
+    evaluate = where_zero(records, expansion_graphs(records, predictor)[:-1], "python")
+    first, *others = by_entry(evaluate(rows)).curvature
     if not all(nearly_equal(first, other) for other in others) or not (first > 0).all():
         raise NotConjugateError("the curvature of the likelihood differs from record to record")
     return np.asarray(first)
@@ -388,6 +387,9 @@ def build(records: Records, structure: BeliefNet, settings: VipsOptions) -> Meth
     families, layout = structure.prior.families, layout_of(structure.shape)
     infer = inference_of(structure, settings.iterations)
     doubt = too_narrow(families, NARROW)
+    least = DEFAULTS.sample_rate
+    rate = settings.batch_share(DEFAULTS.batch, (least, 1.0), least)
+    clip_norm = DEFAULTS.clip_norm * structure.shape[0] ** 0.5
 
     def compile_parts(backend: str) -> Compiled:
         slopes = scores_at_zero(records, structure.predictor, structure.latent, backend)
@@ -402,7 +404,7 @@ def build(records: Records, structure: BeliefNet, settings: VipsOptions) -> Meth
 
     return Method(
         size=layout.size,
-        releases=(_release(structure, settings),),
+        releases=(settings.release_spec(DEFAULTS.releases, clip_norm, rate),),
         compile=compile_parts,
         init=partial(start, records, structure),
         query=lambda state, rng: Query(
@@ -417,15 +419,6 @@ def build(records: Records, structure: BeliefNet, settings: VipsOptions) -> Meth
         doubts=lambda state: (doubt,) if settings.noisy else (),
         defaults=(DEFAULTS,),
     )
-
-
-def _release(structure: BeliefNet, settings: VipsOptions) -> ReleaseSpec:
-    rate = 1.0
-    if settings.sampling is not Full:
-        of_batch = DEFAULTS.batch / (settings.num_records or np.inf)
-        rate = min(1.0, max(DEFAULTS.sample_rate, of_batch))
-    clip_norm = DEFAULTS.clip_norm * structure.shape[0] ** 0.5
-    return settings.release_spec(DEFAULTS.releases, clip_norm, rate)
 
 
 def start(records: Records, structure: BeliefNet, rng: np.random.Generator) -> State:

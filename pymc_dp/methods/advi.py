@@ -136,12 +136,13 @@ def _at(name: str, schedule: Schedule, t: int) -> float:
 
 Prior = Callable[[str], Callable[[np.ndarray], np.ndarray]]  # backend -> gradient of the log prior
 
-# makes the method of gradient steps, whose states have the ``average`` of the parameters
-BySteps = Callable[[Records, Prior, AdviOptions], Method]
 
-
-def build(by_steps: BySteps, records: Records, options: AdviOptions) -> Method | OnScale:
-    """Build rounds, gradient steps, or both."""
+def build(
+    by_steps: Callable[[Records, Prior, AdviOptions], Method],
+    records: Records,
+    options: AdviOptions,
+) -> Method | OnScale:
+    """Build rounds, gradient steps, or both; states of steps have the parameters' ``average``."""
     require_integrable(records)
     prior = cache(partial(prior_gradient, records))  # rounds take the same function as steps
     if not options.takes_steps:

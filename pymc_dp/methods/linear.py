@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph.replace import clone_replace
@@ -293,21 +293,6 @@ def pg_weight(c: np.ndarray) -> np.ndarray:
     return np.asarray(2 * np.tanh(c / 2) / c)
 
 
-class Features(NamedTuple):
-    """The likelihood of records where all Gaussian latents are 0, or its graphs."""
-
-    offset: Any  # psi
-    # slope, curvature: kappa and omega of the log likelihood kappa psi - omega psi^2 / 2 + const,
-    # at a noise precision of 1; the curvature of an augmented likelihood is the one at psi = 0
-    slope: Any
-    curvature: Any
-    # shape, energy: the statistics (a, b) of the noise precision where psi = 0; zero where it has
-    # none
-    shape: Any
-    energy: Any
-    design: Any = None  # derivatives of psi with respect to the Gaussian latents
-
-
 def where_zero(
     records: Records, graphs: Sequence[Tensor], backend: str
 ) -> Callable[[Batch], tuple[np.ndarray, ...]]:
@@ -316,29 +301,6 @@ def where_zero(
     zeros = {name: np.zeros(records.point[name].shape) for name in gaussian_latents(records)}
     point = ones(records) | zeros
     return lambda batch: evaluate(batch, point)
-
-
-def by_entry(values: Sequence[np.ndarray]) -> Features:
-    """Bring offset, slope and curvature to shape (rows, J)."""
-    *by_entry, shape, energy = values
-    offset, slope, curvature = (x.reshape(len(shape), -1) for x in by_entry)
-    return Features(offset, slope, curvature, shape, energy)
-
-
-def expansion_graphs(records: Records, predictor: Predictor) -> Features:
-    """Return the graphs of one record's expansion; none depends on the latents."""
-    log_likelihood, precision = predictor.log_likelihood, predictor.precision
-    derivatives: tuple[Tensor, ...] = two_derivatives(log_likelihood, predictor.cut)
-    slope, minus_curvature = derivatives
-    statistics: tuple[Tensor, ...] = (pt.constant(0.0), pt.constant(0.0))
-    if precision:
-        family = precision_family(records, precision)
-        statistics = family.statistics(log_likelihood, records.latents[precision])
-    # a record outside the likelihood's support must not contribute
-    shape, rate = (pt.switch(pt.isinf(log_likelihood), np.nan, x.sum()) for x in statistics)
-    graphs = [predictor.psi, slope, -minus_curvature, shape, rate]
-    zeros = {predictor.cut: predictor.psi.zeros_like()}
-    return Features(*clone_replace(graphs, zeros, rebuild_strict=False))
 
 
 # --- rounds ------------------------------------------------------------------------------------

@@ -56,10 +56,6 @@ ADVI = Algorithm(
     "Jälkö et al. 2017, 2022",
 )
 
-PLAIN_ADVI = Algorithm(
-    "stochastic gradient ascent on the evidence lower bound", "Jälkö et al. 2017"
-)
-
 # vips
 VARIATIONAL_BAYES = Algorithm(
     "stochastic variational Bayes on noisy expected sufficient statistics", "Park et al. 2020"
@@ -80,8 +76,6 @@ EXPECTATION_PROPAGATION = Algorithm(
     "stochastic expectation propagation on noisy averages of sites",
     "pymc_dp, after Vinaroz and Park 2022",
 )
-
-ALGORITHM_3 = Algorithm("stochastic expectation propagation, algorithm 3", "Vinaroz and Park 2022")
 
 BACKPROPAGATION = Algorithm(
     "stochastic expectation propagation through a network",

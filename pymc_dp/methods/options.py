@@ -235,32 +235,23 @@ def build_matching(
 ) -> Method | OnScale:
     """Build a method for the first class that the model belongs to."""
     model_class, structure, reasons = match(classes, records)
-    if model_class is not None:
-        _refuse_unread(model_class, classes, options)
-        built = _built(model_class, records, structure, options)
-        if isinstance(built, OnScale) or getattr(options, "noise_aware", True):
-            return built
-        return built._replace(noise_aware=None)
-    listed = "; ".join(f"{title}: {reason}" for title, reason in reasons.items())
-    raise NotSeparableError(
-        f"{method} has no closed-form update for this model ({listed}). Use method='dp_advi', "
-        "which takes any model, or see pymc_dp.explain(model)."
-    )
-
-
-def _built(
-    model_class: ModelClass, records: Records, structure: Any, options: Options
-) -> Method | OnScale:
-    form = getattr(options, "form", None) or ""
-    if form not in model_class.of_papers:
-        built = model_class.build(records, structure, options)
-        if built is not None:
-            return built
-        form = next(iter(model_class.of_papers))
-    built = model_class.of_papers[form](records, structure, options)
+    if model_class is None:
+        listed = "; ".join(f"{title}: {reason}" for title, reason in reasons.items())
+        raise NotSeparableError(
+            f"{method} has no closed-form update for this model ({listed}). Use method='dp_advi', "
+            "which takes any model, or see pymc_dp.explain(model)."
+        )
+    _refuse_unread(model_class, classes, options)
+    papers, form = model_class.of_papers, getattr(options, "form", None) or ""
+    built = None if form in papers else model_class.build(records, structure, options)
+    if built is None:
+        form = form if form in papers else next(iter(papers))
+        built = papers[form](records, structure, options)
     if built is None:
         raise TypeError(f"form={form!r} builds nothing for {model_class.title}.")
-    return built
+    if isinstance(built, OnScale) or getattr(options, "noise_aware", True):
+        return built
+    return built._replace(noise_aware=None)
 
 
 def _refuse_unread(

@@ -302,21 +302,8 @@ DP_ADVI = MethodSpec(
 )
 
 # **Privacy.** Every release of vips and dp_sep is one clipped sum of the records' vectors. Latents
-# and sites of single records are optimised behind the wall and never released.
-VIPS = MethodSpec(
-    name="vips",
-    build=partial(build_matching, "vips", OF_VIPS),
-    options=VipsOptions,
-    fits="conjugate models, regressions, mixtures, topics, belief nets",
-    by=f"yes-no regressions: {POLYA_GAMMA_NEWTON}; others and mixtures: as dp_advi; "
-    f"counts: {VARIATIONAL_BAYES}; topics: {TOPICS}; "
-    f"belief nets: {BELIEF_NETS}",
-    page="vips",
-    constrained=True,
-    model_classes=OF_VIPS,
-)
-
-# without ``num_records`` the cavity takes out one of as many sites as the releases count
+# and sites of single records are optimised behind the wall and never released. Without
+# ``num_records`` the cavity of dp_sep takes out one of as many sites as the releases count.
 DP_SEP = MethodSpec(
     name="dp_sep",
     build=partial(build_matching, "dp_sep", OF_SEP),
@@ -329,27 +316,6 @@ DP_SEP = MethodSpec(
     model_classes=OF_SEP,
 )
 
-DP_SGLD = MethodSpec(
-    name="dp_sgld",
-    build=of_paper("sampling", "build_sgld"),
-    options=SgldOptions,
-    integrates=True,
-    fits="as dp_advi, a baseline: posterior draws, released one by one",
-    by=str(SGLD),
-    algorithm=SGLD,
-    page="posterior_sampling",
-)
-
-DP_OPS = MethodSpec(
-    name="dp_ops",
-    build=of_paper("sampling", "build_ops"),
-    options=OpsOptions,
-    fits="no latents of single records; private if its draws are exact",
-    by=str(POSTERIOR_SAMPLING),
-    algorithm=POSTERIOR_SAMPLING,
-    page="posterior_sampling",
-)
-
 METHODS: dict[str, MethodSpec] = {
     spec.name: spec
     for spec in (
@@ -359,7 +325,18 @@ METHODS: dict[str, MethodSpec] = {
             build=partial(advi.build, of_paper("gradient_steps", "full_rank")),
             fits="the same, with all correlations from the first step on",
         ),
-        VIPS,
+        MethodSpec(
+            name="vips",
+            build=partial(build_matching, "vips", OF_VIPS),
+            options=VipsOptions,
+            fits="conjugate models, regressions, mixtures, topics, belief nets",
+            by=f"yes-no regressions: {POLYA_GAMMA_NEWTON}; others and mixtures: as dp_advi; "
+            f"counts: {VARIATIONAL_BAYES}; topics: {TOPICS}; "
+            f"belief nets: {BELIEF_NETS}",
+            page="vips",
+            constrained=True,
+            model_classes=OF_VIPS,
+        ),
         DP_SEP,
         DP_SEP._replace(
             name="sep",
@@ -373,8 +350,25 @@ METHODS: dict[str, MethodSpec] = {
                 for each in OF_SEP
             ),
         ),
-        DP_SGLD,
-        DP_OPS,
+        MethodSpec(
+            name="dp_sgld",
+            build=of_paper("sampling", "build_sgld"),
+            options=SgldOptions,
+            integrates=True,
+            fits="as dp_advi, a baseline: posterior draws, released one by one",
+            by=str(SGLD),
+            algorithm=SGLD,
+            page="posterior_sampling",
+        ),
+        MethodSpec(
+            name="dp_ops",
+            build=of_paper("sampling", "build_ops"),
+            options=OpsOptions,
+            fits="no latents of single records; private if its draws are exact",
+            by=str(POSTERIOR_SAMPLING),
+            algorithm=POSTERIOR_SAMPLING,
+            page="posterior_sampling",
+        ),
     )
 }
 

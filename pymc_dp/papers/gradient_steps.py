@@ -23,7 +23,7 @@ from pymc_dp.contributions import gradients
 from pymc_dp.contributions.gradients import gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.methods.advi import AdviOptions, Prior
-from pymc_dp.methods.method import ADVI, PLAIN_ADVI, Compiled, Draws, Method, uncentred
+from pymc_dp.methods.method import ADVI, Algorithm, Compiled, Draws, Method, uncentred
 from pymc_dp.methods.normal import describe_gaussian
 from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
 from pymc_dp.model import Records
@@ -43,6 +43,10 @@ class Defaults(NamedTuple):
     average_power: int = 4
     clip_step: float = 0.1  # change of log clip_norm a step, with adaptive_clip=
 
+
+PLAIN_ADVI = Algorithm(
+    "stochastic gradient ascent on the evidence lower bound", "Jälkö et al. 2017"
+)
 
 DEFAULTS = Defaults()
 

@@ -23,31 +23,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.replace import clone_replace, vectorize_graph
 from scipy.special import erfcx
 
 from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import by_record
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.conjugate import Natural, gaussian_latents, probe_rows
+from pymc_dp.methods.conjugate import Natural, gaussian_latents, precision_family, probe_rows
 from pymc_dp.methods.linear import (
     GAUSSIAN,
     OTHER,
     PROBIT,
     PROBIT_SLOPE,
-    Features,
     Predictor,
     SepOptions,
     Structure,
     VipsOptions,
-    by_entry,
-    expansion_graphs,
     pg_weight,
     where_zero,
 )
 from pymc_dp.methods.method import (
-    ALGORITHM_3,
     BY_ROUNDS,
     EXPECTATION_PROPAGATION,
     VARIATIONAL_BAYES,
@@ -106,6 +102,7 @@ class Defaults(NamedTuple):
 
 
 DEFAULTS = Defaults()
+ALGORITHM_3 = Algorithm("stochastic expectation propagation, algorithm 3", "Vinaroz and Park 2022")
 
 # longest row of a design: the least double, times its outer product, is 1e-44
 LONGEST_ROW = SQUARES[1]
@@ -114,6 +111,21 @@ TINY = 1e-300
 
 
 # --- a record's vector -------------------------------------------------------------------------
+
+
+class Features(NamedTuple):
+    """The likelihood of records where all Gaussian latents are 0, or its graphs."""
+
+    offset: Any  # psi
+    # slope, curvature: kappa and omega of the log likelihood kappa psi - omega psi^2 / 2 + const,
+    # at a noise precision of 1; the curvature of an augmented likelihood is the one at psi = 0
+    slope: Any
+    curvature: Any
+    # shape, energy: the statistics (a, b) of the noise precision where psi = 0; zero where it has
+    # none
+    shape: Any
+    energy: Any
+    design: Any = None  # derivatives of psi with respect to the Gaussian latents
 
 
 class Quadratic(NamedTuple):
@@ -220,6 +232,29 @@ def features(
         return [by_entry(rest)._replace(design=design) for design, *rest in values]
 
     return compute
+
+
+def by_entry(values: Sequence[np.ndarray]) -> Features:
+    """Bring offset, slope and curvature to shape (rows, J)."""
+    *by_entry, shape, energy = values
+    offset, slope, curvature = (x.reshape(len(shape), -1) for x in by_entry)
+    return Features(offset, slope, curvature, shape, energy)
+
+
+def expansion_graphs(records: Records, predictor: Predictor) -> Features:
+    """Return the graphs of one record's expansion; none depends on the latents."""
+    log_likelihood, precision = predictor.log_likelihood, predictor.precision
+    derivatives: tuple[Tensor, ...] = two_derivatives(log_likelihood, predictor.cut)
+    slope, minus_curvature = derivatives
+    statistics: tuple[Tensor, ...] = (pt.constant(0.0), pt.constant(0.0))
+    if precision:
+        family = precision_family(records, precision)
+        statistics = family.statistics(log_likelihood, records.latents[precision])
+    # a record outside the likelihood's support must not contribute
+    shape, rate = (pt.switch(pt.isinf(log_likelihood), np.nan, x.sum()) for x in statistics)
+    graphs = [predictor.psi, slope, -minus_curvature, shape, rate]
+    zeros = {predictor.cut: predictor.psi.zeros_like()}
+    return Features(*clone_replace(graphs, zeros, rebuild_strict=False))
 
 
 def moments(

@@ -27,6 +27,7 @@ from pymc_dp.methods.method import (
     Draws,
     Method,
     OnScale,
+    Values,
     beside,
     quoted,
     uncentred,
@@ -179,7 +180,11 @@ def build(records: Records, model: MixtureModel, settings: SepOptions) -> Method
     )
     if sketched is None:
         return method
-    return sketched.before(method, partial(_begin, fit), number)
+
+    def begun(values: Values) -> State:
+        return _begin(fit, np.concatenate([x.ravel() for x in values.values()]))
+
+    return sketched.before(method, begun, number)
 
 
 def _begin(fit: _Fit, mean: np.ndarray) -> State:

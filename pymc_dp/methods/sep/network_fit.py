@@ -253,26 +253,21 @@ def typical_of(records: Records, network: Network, mean: np.ndarray, scales: np.
 def bounded_layout(clip_norm: float, typical: Typical, with_noise: bool) -> BoundedLayout:
     """Share a clip norm among the parts of a vector; with an infinite one no part is clipped."""
     d = typical.curvature.size
-    if not np.isfinite(clip_norm):
-        return BoundedLayout(layout_of(d, Sites(*np.ones(4))), Sites(*np.full(4, np.inf)))
-    noise_share = DEFAULTS.noise_share * with_noise
-    shares = np.array(
-        [DEFAULTS.score_share, DEFAULTS.precision_share, noise_share, DEFAULTS.number_share]
-    )
-    bounds = Sites(*clip_norm * shares / np.linalg.norm(shares))
-    scales = Sites(
-        1.0,
-        bounds.precision / (DEFAULTS.longest_precision * typical.precision),
-        bounds.noise / DEFAULTS.longest_noise if with_noise else 1.0,
-        bounds.number,
-    )
-    return BoundedLayout(layout_of(d, scales), bounds)
-
-
-def layout_of(d: int, scales: Sites) -> Layout:
-    """Lay out the `Sites` of a record, for d weights."""
+    scales, bounds = Sites(*np.ones(4)), Sites(*np.full(4, np.inf))
+    if np.isfinite(clip_norm):
+        noise_share = DEFAULTS.noise_share * with_noise
+        shares = np.array(
+            [DEFAULTS.score_share, DEFAULTS.precision_share, noise_share, DEFAULTS.number_share]
+        )
+        bounds = Sites(*clip_norm * shares / np.linalg.norm(shares))
+        scales = Sites(
+            1.0,
+            bounds.precision / (DEFAULTS.longest_precision * typical.precision),
+            bounds.noise / DEFAULTS.longest_noise if with_noise else 1.0,
+            bounds.number,
+        )
     parts = map(Part, Sites((d,), (d,), (2,), (1,)), scales)
-    return Layout(dict(zip(Sites._fields, parts, strict=True)))
+    return BoundedLayout(Layout(dict(zip(Sites._fields, parts, strict=True))), bounds)
 
 
 def _begin(fit: _Fit, mean: np.ndarray) -> State:

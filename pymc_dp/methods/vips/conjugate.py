@@ -326,8 +326,8 @@ def build(records: Records, structure: Structure, settings: VipsOptions) -> Meth
     sketched = SketchedStart.recognised(records)
     if sketched is None:
         return method
-    prior, at_latents = _prior(structure, np.random.default_rng(0)), sketched.model.prior.point
-    return sketched.before(method, lambda v: _start(structure, prior, at_latents(v)), number)
+    prior = _prior(structure, np.random.default_rng(0))
+    return sketched.before(method, partial(_start, structure, prior), number)
 
 
 def algorithm(records: Records, structure: Structure) -> Algorithm:
@@ -402,7 +402,7 @@ def _prior(structure: Structure, rng: np.random.Generator) -> Posterior:
     return structure.prior.coordinate_ascent(families, {}, posterior)
 
 
-def _start(structure: Structure, posterior: Posterior, points: dict[str, np.ndarray]) -> State:
+def _start(structure: Structure, posterior: Posterior, points: Values) -> State:
     """Start from the prior, with some latents near given points."""
     posterior = posterior | {
         name: structure.families[name].around(posterior[name], point, DEFAULTS.start_precision)

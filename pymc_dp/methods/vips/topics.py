@@ -222,16 +222,6 @@ def build(records: Records, model: TopicModel, settings: VipsOptions, form: Any 
     )
 
 
-class Released(NamedTuple):
-    """Noisy sums over documents."""
-
-    totals: np.ndarray  # shape (words,)
-    totals_sd: float  # standard deviation of the noise on each of them
-    # shape (topics, words): by topic, averaged over releases; raw, so they may be negative
-    counts: np.ndarray
-    counts_sd: float
-
-
 class _Shrinking(NamedTuple):
     """Release totals once, then counts by topic; shrink the topics towards the totals.
 
@@ -243,9 +233,10 @@ class _Shrinking(NamedTuple):
 
     eta: np.ndarray  # the prior's concentration, (topics, words)
     t: int
-    totals: np.ndarray  # shape (words,)
+    totals: np.ndarray  # noisy, shape (words,)
     totals_sd: float  # of their noise
-    counts: NoisyAverage[np.ndarray]  # by topic, (topics, words), with one variance
+    # by topic, (topics, words), with one variance; raw, so they may be negative
+    counts: NoisyAverage[np.ndarray]
     start: np.ndarray  # shape (topics, words): public random factors by which the topics differ
 
     @classmethod
@@ -284,23 +275,23 @@ class _Shrinking(NamedTuple):
         return np.asarray(np.maximum(self.counts.value.sum(axis=1), 0.0))
 
     def noise_variance(self) -> np.ndarray:
-        return shrunk(self._released()).variance
+        return shrunk(self).variance
+
+    @property
+    def counts_sd(self) -> float:
+        return float(self.counts.variance**0.5)
 
     def details(self) -> dict[str, Any]:
         return {
-            "noise_sd": ((), self._released().counts_sd),
+            "noise_sd": ((), self.counts_sd),
             "totals": ((1,), self.totals),
             "totals_noise_sd": ((), self.totals_sd),
         }
 
-    def _released(self) -> Released:
-        value, variance = self.counts
-        return Released(self.totals, self.totals_sd, value, float(variance) ** 0.5)
-
     def _means(self) -> tuple[np.ndarray, np.ndarray]:
         """Topics' words and masses; before counts by topic are released, all are nearly equal."""
         if self.t > 1:
-            beta, mass, _ = shrunk(self._released())
+            beta, mass, _ = shrunk(self)
             return beta, mass
         totals = denoised(self.totals, self.totals_sd)
         mass = np.full(len(self.start), totals.sum() / len(self.start))
@@ -409,7 +400,8 @@ def topic_counts(model: TopicModel, iterations: int) -> FactoredContribution:
         counts: np.ndarray = gather.T @ at.shares
         return counts.T.ravel()
 
-    return FactoredContribution(topics * words, width(topics, words), norms, weighted_sum, prepare)
+    width = words * (2 + topics // 4)  # of a document of a quarter of the vocabulary
+    return FactoredContribution(topics * words, width, norms, weighted_sum, prepare)
 
 
 def word_counts(model: TopicModel) -> FactoredContribution:
@@ -421,7 +413,7 @@ def word_counts(model: TopicModel) -> FactoredContribution:
 
     return FactoredContribution(
         words,
-        width(0, words),
+        2 * words,
         norms=lambda at, context: _norms(at, at.counts**2),
         weighted_sum=weighted_sum,
         prepare=lambda batch, context: read_documents(batch[model.counts]),
@@ -458,11 +450,6 @@ def explain(
     return Explained(documents, gamma, shares)
 
 
-def width(topics: int, words: int) -> int:
-    """Numbers that a document of a quarter of the vocabulary takes beside its dense row."""
-    return words * (2 + topics // 4)
-
-
 def _norms(documents: Documents, squares: np.ndarray) -> np.ndarray:
     """Norms of documents from the squared norms of their entries, which are far from underflow."""
     return np.where(documents.good, np.sqrt(documents.by_document(squares)), np.nan)
@@ -476,34 +463,32 @@ class Shrunk(NamedTuple):
     variance: np.ndarray  # shape (topics, words): of the counts, given what was released
 
 
-def shrunk(released: Released) -> Shrunk:
+def shrunk(state: _Shrinking) -> Shrunk:
     """Estimate topics and their masses from released sums."""
-    overall = _overall(released)
+    released, sd, overall = state.counts.value, state.counts_sd, _overall(state)
     frequent = _frequent(overall)
-    share = released.counts[:, frequent].sum(axis=1) / max(
-        overall[frequent].sum(), DEFAULTS.least_mean
-    )
+    share = released[:, frequent].sum(axis=1) / max(overall[frequent].sum(), DEFAULTS.least_mean)
     expected = np.outer(np.maximum(share, DEFAULTS.least_share / len(share)), overall)
-    slope = _slope(released.counts, expected, released.counts_sd)
-    counts = expected * np.maximum(1 + slope * (released.counts - expected), DEFAULTS.least_ratio)
+    slope = _slope(released, expected, sd)
+    counts = expected * np.maximum(1 + slope * (released - expected), DEFAULTS.least_ratio)
     of_all = counts.sum(axis=0)
     shares = np.divide(counts, of_all, out=np.zeros_like(counts), where=of_all > 0)
-    variance = released.counts_sd**2 * slope * expected
+    variance = sd**2 * slope * expected
     return Shrunk(normalised(overall * shares), counts.sum(axis=1), variance)
 
 
-def _overall(released: Released) -> np.ndarray:
+def _overall(state: _Shrinking) -> np.ndarray:
     """Pool the totals with the topics' sums: both estimate a word's frequency, up to a scale."""
-    overall = denoised(released.totals, released.totals_sd)
-    if released.totals_sd == 0 or released.counts_sd == 0:
+    overall = denoised(state.totals, state.totals_sd)
+    if state.totals_sd == 0 or state.counts_sd == 0:
         return overall
-    frequent = _frequent(overall)
-    sums = released.counts.sum(axis=0)
+    frequent, counts = _frequent(overall), state.counts.value
+    sums = counts.sum(axis=0)
     scale = max(sums[frequent].sum() / overall[frequent].sum(), 0.0)
-    of_totals = released.totals_sd**-2
-    of_sums = scale / (len(released.counts) * released.counts_sd**2)
+    of_totals = state.totals_sd**-2
+    of_sums = scale / (len(counts) * state.counts_sd**2)
     precision = of_totals + scale * of_sums
-    pooled = (of_totals * released.totals + of_sums * sums) / precision
+    pooled = (of_totals * state.totals + of_sums * sums) / precision
     return denoised(pooled, precision**-0.5)
 
 

@@ -279,7 +279,8 @@ class _Shrinking(NamedTuple):
 
     @property
     def counts_sd(self) -> float:
-        return float(self.counts.variance**0.5)
+        sd: float = float(self.counts.variance) ** 0.5
+        return sd
 
     def details(self) -> dict[str, Any]:
         return {

@@ -72,10 +72,9 @@ class ExponentialFamily(NamedTuple):
     rule: Callable[[Natural], tuple[np.ndarray, ...]]
     # eta -> x: a point of the support where derivatives are taken
     reference: Callable[[Natural], np.ndarray]
-    # the least value that each natural parameter of the likelihood may have
-    lower_bounds: tuple[float, ...]
-    # whether a parameter is also raised to the noise on it: at 0 the variance is infinite
-    raised_to_noise: tuple[bool, ...]
+    # each natural parameter of the likelihood is at least this many sds of the noise on it, so 0 or
+    # more; 1 where at 0 the variance is infinite, None where it may be negative
+    deviations: tuple[float | None, ...]
     # (eta, draws, rng) -> (draws, ...)
     sample: Callable[[Natural, int, np.random.Generator], np.ndarray]
     moments: Callable[[Natural], tuple[np.ndarray, np.ndarray]]  # eta -> (mean, standard deviation)
@@ -102,10 +101,9 @@ NORMAL = ExponentialFamily(
     statistics=_normal_statistics,
     rule=lambda eta: (eta[0] / eta[1] + eta[1] ** -0.5, eta[0] / eta[1] - eta[1] ** -0.5),
     reference=lambda eta: eta[0] / eta[1],
-    lower_bounds=(-np.inf, 0.0),
+    deviations=(None, 1.0),
     whiten=lambda eta, mean, unit: ((eta[0] - eta[1] * mean) / unit**0.5, eta[1] / unit),
     restore=lambda eta, mean, unit: (eta[0] * unit**0.5 + eta[1] * unit * mean, eta[1] * unit),
-    raised_to_noise=(False, True),
     sample=lambda eta, draws, rng: rng.normal(
         eta[0] / eta[1], eta[1] ** -0.5, (draws, *eta[0].shape)
     ),
@@ -141,10 +139,9 @@ GAMMA = ExponentialFamily(
     statistics=_gamma_statistics,
     rule=_gamma_rule,
     reference=lambda eta: (eta[0] + 1) / eta[1],
-    lower_bounds=(0.0, 0.0),
+    deviations=(0.0, 1.0),
     whiten=lambda eta, mean, unit: (eta[0], eta[1] * mean),
     restore=lambda eta, mean, unit: (eta[0], eta[1] / mean),
-    raised_to_noise=(False, True),
     sample=lambda eta, draws, rng: rng.gamma(eta[0] + 1, 1 / eta[1], (draws, *eta[0].shape)),
     moments=lambda eta: ((eta[0] + 1) / eta[1], np.sqrt(eta[0] + 1) / eta[1]),
     parameters=("log_coefficient", "rate"),
@@ -186,8 +183,7 @@ BETA = ExponentialFamily(
     statistics=_beta_statistics,
     rule=_beta_rule,
     reference=lambda eta: _beta_moments(eta)[0],
-    lower_bounds=(0.0, 0.0),
-    raised_to_noise=(False, False),
+    deviations=(0.0, 0.0),
     sample=lambda eta, draws, rng: rng.beta(eta[0] + 1, eta[1] + 1, (draws, *eta[0].shape)),
     moments=_beta_moments,
     parameters=("log_coefficient", "log_complement_coefficient"),
@@ -236,8 +232,7 @@ DIRICHLET = ExponentialFamily(
     statistics=_dirichlet_statistics,
     rule=lambda eta: (geometric_mean(eta[0] + 1),),
     reference=lambda eta: _dirichlet_moments(eta)[0],
-    lower_bounds=(0.0,),
-    raised_to_noise=(False,),
+    deviations=(0.0,),
     sample=_dirichlet_sample,
     moments=_dirichlet_moments,
     parameters=("log_coefficient",),
@@ -286,8 +281,7 @@ INVERSE_GAMMA = ExponentialFamily(
     # the two points with the mean of log x and the mean of 1 / x
     rule=lambda eta: tuple(1 / tau for tau in GAMMA.rule(of_precision(eta))),
     reference=lambda eta: 1 / GAMMA.reference(of_precision(eta)),
-    lower_bounds=(0.0, 0.0),
-    raised_to_noise=(False, True),
+    deviations=(0.0, 1.0),
     sample=lambda eta, draws, rng: 1 / GAMMA.sample(of_precision(eta), draws, rng),
     moments=_inverse_gamma_moments,
     parameters=("log_inverse_coefficient", "inverse_coefficient"),
@@ -313,12 +307,8 @@ class NoisyBlock(NamedTuple):
 
 def within_bounds(family: ExponentialFamily, likelihood: Natural, variances: Natural) -> Natural:
     """Raise natural parameters of the likelihood to their lower bounds."""
-    return tuple(
-        np.maximum(part, bound + raised * variance**0.5)
-        for part, variance, bound, raised in zip(
-            likelihood, variances, family.lower_bounds, family.raised_to_noise, strict=True
-        )
-    )
+    each = zip(likelihood, variances, family.deviations, strict=True)
+    return tuple(x if k is None else np.maximum(x, k * v**0.5) for x, v, k in each)
 
 
 def draw(

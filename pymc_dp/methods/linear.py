@@ -32,7 +32,7 @@ from pymc_dp.methods.conjugate import (
     probe_rows,
 )
 from pymc_dp.methods.method import FindStart, Method, OnScale
-from pymc_dp.methods.normal import GaussianPrior
+from pymc_dp.methods.normal import GaussianPrior, gaussian_prior
 from pymc_dp.methods.options import (
     NOISE_AWARE,
     BatchOptions,
@@ -75,9 +75,14 @@ class Predictor(NamedTuple):
         return self.form == LOGISTIC
 
 
-def recognise(
-    records: Records, find: Callable[[Records, Tensor], Predictor]
-) -> tuple[Predictor, ...]:
+class Structure(NamedTuple):
+    """A model with linear predictors and conjugate priors."""
+
+    predictors: tuple[Predictor, ...]
+    prior: GaussianPrior
+
+
+def recognise(find: Callable[[Records, Tensor], Predictor], records: Records) -> Structure:
     """Find the linear predictor of every term of the likelihood, or raise NotConjugateError."""
     refuse_local_latents(records)
     if not gaussian_latents(records):
@@ -88,7 +93,7 @@ def recognise(
             predictors.append(find(records, term))
         except NotConjugateError as reason:
             raise NotConjugateError(f"the likelihood of `{name}` {reason}") from None
-    return tuple(predictors)
+    return Structure(tuple(predictors), gaussian_prior(records))
 
 
 def is_near_regression(records: Records) -> bool:
@@ -304,13 +309,6 @@ def where_zero(
 
 
 # --- rounds ------------------------------------------------------------------------------------
-
-
-class Structure(NamedTuple):
-    """A model with linear predictors and conjugate priors."""
-
-    predictors: tuple[Predictor, ...]
-    prior: GaussianPrior
 
 
 def roles_of(

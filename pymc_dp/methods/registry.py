@@ -28,6 +28,7 @@ from pymc_dp.methods.linear import (
     GAUSSIAN,
     PROBIT,
     STEP_DOC,
+    Predictor,
     SepOptions,
     Structure,
     VipsOptions,
@@ -56,7 +57,6 @@ from pymc_dp.methods.method import (
 )
 from pymc_dp.methods.mixture import model as mixture_model
 from pymc_dp.methods.mixture.sketch import SketchedStart
-from pymc_dp.methods.normal import gaussian_prior
 from pymc_dp.methods.options import (
     SAMPLE_RATE,
     BatchOptions,
@@ -70,6 +70,7 @@ from pymc_dp.methods.options import (
 from pymc_dp.methods.sep import mixture, network, network_fit
 from pymc_dp.methods.vips import belief_nets, conjugate, topics
 from pymc_dp.model import Records
+from pymc_dp.model.graphs import Tensor
 
 WIDTH = 100
 LEAST_TRANSITIONS = 100
@@ -156,15 +157,12 @@ def vips_rounds(records: Records, structure: Structure, settings: VipsOptions) -
     return settings.rounds_from(estimating=vips_estimating(structure), without_noise=yes_no)
 
 
-def recognise_sites(records: Records) -> Structure:
-    """Prove, at probe points, that every likelihood has one linear predictor."""
-    predictors = recognise(records, linear_predictor)
-    for name, each in zip(records.term_names, predictors, strict=True):
-        if each.form != GAUSSIAN and np.prod(each.shape) != 1:
-            raise NotConjugateError(
-                f"the likelihood of `{name}` has several predictors, and is not Gaussian"
-            )
-    return Structure(predictors, gaussian_prior(records))
+def site_predictor(records: Records, term: Tensor) -> Predictor:
+    """Find the linear predictor of a term: one number, or any where its sites are exact."""
+    predictor = linear_predictor(records, term)
+    if predictor.form != GAUSSIAN and np.prod(predictor.shape) != 1:
+        raise NotConjugateError("has several predictors, and is not Gaussian")
+    return predictor
 
 
 def sites_roles(records: Records, structure: Structure) -> dict[str, str]:
@@ -197,7 +195,7 @@ def _better_for_blocks(records: Records, structure: conjugate.Structure) -> str:
 OF_VIPS = (
     ModelClass(
         "linear predictors",
-        lambda records: Structure(recognise(records, predictor_of), gaussian_prior(records)),
+        partial(recognise, predictor_of),
         vips_rounds,
         vips_roles,
         vips_algorithm,
@@ -243,7 +241,7 @@ OF_VIPS = (
 OF_SEP = (
     ModelClass(
         "linear predictors",
-        recognise_sites,
+        partial(recognise, site_predictor),
         lambda records, structure, settings: settings.rounds_from(estimating=SITES),
         sites_roles,
         lambda records, structure: of_rounds(records, SITES),

@@ -4,16 +4,13 @@ Options of gradient steps put the steps of private ADVI (`pymc_dp.papers`) befor
 ``noise_aware=False`` leaves these alone, as in the paper.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from pymc_dp.accounting.plan import ReleaseSpec, checked_number
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.method import (
@@ -34,8 +31,6 @@ from pymc_dp.methods.options import (
     SAMPLE_RATE,
     Options,
     Schedule,
-    default_clip_norm,
-    default_sample_rate,
     option,
     require_integrable,
 )
@@ -109,29 +104,6 @@ class AdviOptions(Options):
         most = default_length(self.noisy)
         most = most if self.n is None else min(self.n, most)
         return check_length(min(most, (self.n or 2 * most) // 2) if self.takes_steps else most)
-
-    def schedule(self, size: int, count: int) -> list[tuple[float, float]]:
-        """Return the sample rate and the clip norm of every step, for ``size`` latents."""
-        clip, rate = self.clip_norm, self.sample_rate
-        if clip is None:
-            clip = default_clip_norm(size, self.obj_n_mc)
-            # an adaptive clip norm implies clipping
-            clip = self.default_clip_norm(clip) if self.adaptive_clip is None else clip
-        if rate is None:
-            rate = default_sample_rate(self)
-        return [(_at("sample_rate", rate, t), _at("clip_norm", clip, t)) for t in range(count)]
-
-    def releases(self, steps: list[tuple[float, float]]) -> tuple[ReleaseSpec, ...]:
-        """Describe a schedule's releases: equal neighbours are one kind, with their count."""
-        return tuple(
-            ReleaseSpec("score", self.sampling(rate), clip, len(list(equal)))
-            for (rate, clip), equal in groupby(steps)
-        )
-
-
-def _at(name: str, schedule: Schedule, t: int) -> float:
-    value = checked_number(name, schedule(t) if callable(schedule) else schedule)
-    return math.nan if value is None else value
 
 
 Prior = Callable[[str], Callable[[np.ndarray], np.ndarray]]  # backend -> gradient of the log prior

@@ -146,18 +146,6 @@ class BatchOptions(Options):
         return ReleaseSpec(self.released, self.sampling(rate), clip, count)
 
 
-def default_clip_norm(size: int, draws: int = 1) -> float:
-    """Return about the norm of ``draws`` scores whose features have unit scale."""
-    least, most = DEFAULTS.clip_norm_range
-    return min(max(least, DEFAULTS.clip_norm * float(size**0.5)), most) * float(draws**0.5)
-
-
-def default_sample_rate(options: Options) -> float:
-    """Return the share of records in a batch of gradients."""
-    limits = (DEFAULTS.least_sample_rate, DEFAULTS.sample_rate)
-    return options.batch_share(DEFAULTS.batch, limits, DEFAULTS.sample_rate)
-
-
 # --- classes of models, and methods ------------------------------------------------------------
 
 

@@ -21,15 +21,11 @@ from pymc_dp.contributions.gradients import gradient
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.method import POSTERIOR_SAMPLING, SGLD, Compiled, Draws, Method
 from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
-from pymc_dp.methods.options import (
-    default_clip_norm,
-    default_sample_rate,
-    require_integrable,
-    require_shared_latents,
-)
+from pymc_dp.methods.options import require_integrable, require_shared_latents
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.registry import OpsOptions, SgldOptions
 from pymc_dp.model import Records
+from pymc_dp.papers.gradient_steps import default_clip_norm, default_sample_rate
 from pymc_dp.papers.posterior_draw import EXPONENTIAL, posterior_draw
 from pymc_dp.privacy.query import Noisy, Query
 from pymc_dp.sampling.samplers import Full

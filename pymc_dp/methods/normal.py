@@ -183,12 +183,6 @@ class Average(NamedTuple):
     shared: np.ndarray
     noise: np.ndarray
 
-    @classmethod
-    def start(cls, mean: np.ndarray) -> Self:
-        """Start at a mean without noise."""
-        zeros = np.zeros((len(mean), len(mean)))
-        return cls(mean, zeros, zeros, zeros)
-
     def add(
         self, mean: np.ndarray, fresh: np.ndarray, step: float | np.ndarray, weight: float
     ) -> Self:

@@ -195,7 +195,8 @@ def _begin(fit: _Fit, mean: np.ndarray) -> State:
     covariance = fit.within(solved.covariance)
     context = Context(mean, covariance, model.concentration)
     sums = NoisyAverage(sites, Sites(*np.zeros(4)))
-    return State(0, sums, context, mean, solved, Average.start(mean))
+    average = Average(mean, *np.zeros((3, *solved.covariance.shape)))
+    return State(0, sums, context, mean, solved, average)
 
 
 def layout_of(count: int, d: int) -> Layout:

@@ -375,9 +375,9 @@ class VipsOptions(RoundOptions):
         if self.kappa is not None and not 0 <= self.kappa <= 1:
             raise ValueError(f"kappa={self.kappa!r} must lie between 0 and 1.")
 
-    def rate(self, t: int) -> float:
+    def rate(self, t: int, kappa: float = KAPPA) -> float:
         """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""
-        kappa = KAPPA if self.kappa is None else self.kappa
+        kappa = kappa if self.kappa is None else self.kappa
         return min(1.0, float((self.tau0 + t) ** -kappa))
 
 

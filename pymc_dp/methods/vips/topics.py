@@ -261,9 +261,7 @@ class _Shrinking(NamedTuple):
     def update(self, settings: VipsOptions, noisy: Noisy) -> Self:
         if not self.t:
             return self._replace(t=1, totals=noisy.value, totals_sd=noisy.sd)
-        if settings.kappa is None:
-            settings = dataclasses.replace(settings, kappa=_schedule(settings).kappa)
-        rho = max(1 / self.t, settings.rate(self.t))
+        rho = max(1 / self.t, settings.rate(self.t, _schedule(settings).kappa))
         counts = self.counts.add(*counts_of(noisy, self.eta.shape), rho)
         return self._replace(t=self.t + 1, counts=counts)
 

@@ -311,19 +311,6 @@ def where_zero(
 # --- rounds ------------------------------------------------------------------------------------
 
 
-def roles_of(
-    records: Records, structure: Structure, how: Callable[[Predictor], str]
-) -> dict[str, str]:
-    """Describe the role of each latent in the updates, and ``how`` each term is treated."""
-    roles = dict.fromkeys(structure.prior.shapes, "one Gaussian vector with full covariance")
-    roles |= {name: structure.prior.role(name) for name in structure.prior.gammas}
-    for name, predictor in zip(records.term_names, structure.predictors, strict=True):
-        if predictor.precision:
-            roles[predictor.precision] = structure.prior.role(predictor.precision, "the noise")
-        roles[name] = f"linear predictor, by rounds; without privacy {how(predictor)}"
-    return roles
-
-
 @dataclass(frozen=True, kw_only=True)
 class RoundOptions(BatchOptions):
     """The options of a method that fits linear predictors by rounds, or as its paper does."""

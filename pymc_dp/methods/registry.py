@@ -13,7 +13,7 @@ times likelihood.
 
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -26,6 +26,7 @@ from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, SITES, Estim
 from pymc_dp.methods import advi
 from pymc_dp.methods.linear import (
     GAUSSIAN,
+    LOGISTIC,
     PROBIT,
     STEP_DOC,
     Predictor,
@@ -36,7 +37,6 @@ from pymc_dp.methods.linear import (
     linear_predictor,
     predictor_of,
     recognise,
-    roles_of,
 )
 from pymc_dp.methods.method import (
     ADVI,
@@ -132,6 +132,20 @@ def of_paper(file: str, name: str) -> Callable[..., Any]:
 # --- regressions -------------------------------------------------------------------------------
 
 
+def roles_of(
+    how: Mapping[str, str], otherwise: str, records: Records, structure: Structure
+) -> dict[str, str]:
+    """Say what each latent is to the updates, and ``how`` terms of a form are treated."""
+    roles = dict.fromkeys(structure.prior.shapes, "one Gaussian vector with full covariance")
+    roles |= {name: structure.prior.role(name) for name in structure.prior.gammas}
+    for name, predictor in zip(records.term_names, structure.predictors, strict=True):
+        if predictor.precision:
+            roles[predictor.precision] = structure.prior.role(predictor.precision, "the noise")
+        treated = how.get(predictor.form, otherwise)
+        roles[name] = f"linear predictor, by rounds; without privacy {treated}"
+    return roles
+
+
 def vips_estimating(structure: Structure) -> Estimating:
     """What a record adds in rounds of `vips`."""
     return POLYA_GAMMA if all(p.augmented for p in structure.predictors) else AVERAGED
@@ -146,9 +160,7 @@ def vips_roles(records: Records, structure: Structure) -> dict[str, str]:
     """Say what each latent and each term is to the updates."""
     yes_no = vips_algorithm(records, structure) == POLYA_GAMMA_NEWTON
     logistic = "by rounds, too" if yes_no else "Pólya-Gamma variables make it quadratic"
-    return roles_of(
-        records, structure, lambda predictor: logistic if predictor.augmented else "in closed form"
-    )
+    return roles_of({LOGISTIC: logistic}, "in closed form", records, structure)
 
 
 def vips_rounds(records: Records, structure: Structure, settings: VipsOptions) -> OnScale | None:
@@ -163,14 +175,6 @@ def site_predictor(records: Records, term: Tensor) -> Predictor:
     if predictor.form != GAUSSIAN and np.prod(predictor.shape) != 1:
         raise NotConjugateError("has several predictors, and is not Gaussian")
     return predictor
-
-
-def sites_roles(records: Records, structure: Structure) -> dict[str, str]:
-    """Describe the role of each latent and each term in the updates."""
-    how = {GAUSSIAN: "exact sites", PROBIT: "tilted moments in closed form"}
-    return roles_of(
-        records, structure, lambda each: how.get(each.form, "tilted moments by quadrature")
-    )
 
 
 # --- classes of models, in the order in which they are tried -----------------------------------
@@ -243,7 +247,11 @@ OF_SEP = (
         "linear predictors",
         partial(recognise, site_predictor),
         lambda records, structure, settings: settings.rounds_from(estimating=SITES),
-        sites_roles,
+        partial(
+            roles_of,
+            {GAUSSIAN: "exact sites", PROBIT: "tilted moments in closed form"},
+            "tilted moments by quadrature",
+        ),
         lambda records, structure: of_rounds(records, SITES),
         options=("step",),
         near=is_near_regression,

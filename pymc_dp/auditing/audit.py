@@ -18,7 +18,7 @@ from scipy.stats import beta
 from pymc_dp.accounting.plan import Neighbours, check_count
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import Setup, compile_method, run_releases
-from pymc_dp.methods.conjugate.blocks import probe_rows
+from pymc_dp.methods.conjugate import probe_rows
 from pymc_dp.methods.method import Compiled
 from pymc_dp.model import Column, PrivateData, Records
 from pymc_dp.privacy.contribution import Batch, Contribution, Noisy, Query, take_rows, with_draws

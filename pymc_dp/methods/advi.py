@@ -4,16 +4,13 @@ Options of gradient steps put the steps of private ADVI (`pymc_dp.papers`) befor
 ``noise_aware=False`` leaves these alone, as in the paper.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from pymc_dp.accounting.plan import ReleaseSpec, checked_number
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.method import (
@@ -25,18 +22,15 @@ from pymc_dp.engine.method import (
     whitened_method,
 )
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.method import ADVI, NEWTON, FindStart, Method, OnScale, PrivateStart, chain
+from pymc_dp.methods.method import FindStart, Method, OnScale, PrivateStart, chain
 from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.mixture.sketch import SketchedStart
 from pymc_dp.methods.options import (
     CLIP_NORM,
     NOISE_AWARE,
     SAMPLE_RATE,
-    MethodSpec,
     Options,
     Schedule,
-    default_clip_norm,
-    default_sample_rate,
     option,
     require_integrable,
 )
@@ -79,9 +73,6 @@ class AdviOptions(Options):
             raise ValueError(
                 f"adaptive_clip={self.adaptive_clip!r} must be a quantile, between 0 and 1."
             )
-        self._check_weights()
-
-    def _check_weights(self) -> None:
         # another class may count records otherwise
         if type(self.weights) not in (type(None), SurveyWeights):
             raise TypeError(
@@ -114,59 +105,16 @@ class AdviOptions(Options):
         most = most if self.n is None else min(self.n, most)
         return check_length(min(most, (self.n or 2 * most) // 2) if self.takes_steps else most)
 
-    def schedule(self, size: int, count: int) -> list[tuple[float, float]]:
-        """Return the sample rate and the clip norm of every step, for ``size`` latents."""
-        clip, rate = self.clip_norm, self.sample_rate
-        if clip is None:
-            clip = default_clip_norm(size, self.obj_n_mc)
-            # an adaptive clip norm implies clipping
-            clip = self.default_clip_norm(clip) if self.adaptive_clip is None else clip
-        if rate is None:
-            rate = default_sample_rate(self.sampling, self.num_records)
-        return [(_at("sample_rate", rate, t), _at("clip_norm", clip, t)) for t in range(count)]
-
-    def releases(self, steps: list[tuple[float, float]]) -> tuple[ReleaseSpec, ...]:
-        """Describe a schedule's releases: equal neighbours are one kind, with their count."""
-        return tuple(
-            ReleaseSpec("score", self.sampling(rate), clip, len(list(equal)))
-            for (rate, clip), equal in groupby(steps)
-        )
-
-
-def _at(name: str, schedule: Schedule, t: int) -> float:
-    value = checked_number(name, schedule(t) if callable(schedule) else schedule)
-    return math.nan if value is None else value
-
 
 Prior = Callable[[str], Callable[[np.ndarray], np.ndarray]]  # backend -> gradient of the log prior
 
-# makes the method of gradient steps, whose states have the ``average`` of the parameters
-BySteps = Callable[[Records, Prior, AdviOptions], Method]
 
-
-def dp_advi(by_steps: BySteps) -> MethodSpec:
-    """Return the method whose gradient steps are those of a variational family."""
-    return MethodSpec(
-        name="dp_advi",
-        build=partial(build, by_steps),
-        options=AdviOptions,
-        fits="any model; integrates latents of single records out",
-        integrates=True,
-        by=f"{NEWTON}; with options of gradient steps also {ADVI}",
-        algorithm=NEWTON,
-        page="dp_advi",
-    )
-
-
-def dp_fullrank_advi(by_steps: BySteps) -> MethodSpec:
-    """Return the method whose gradient steps have a full covariance."""
-    return dp_advi(by_steps)._replace(
-        name="dp_fullrank_advi", fits="the same, with all correlations from the first step on"
-    )
-
-
-def build(by_steps: BySteps, records: Records, options: AdviOptions) -> Method | OnScale:
-    """Build rounds, gradient steps, or both."""
+def build(
+    by_steps: Callable[[Records, Prior, AdviOptions], Method],
+    records: Records,
+    options: AdviOptions,
+) -> Method | OnScale:
+    """Build rounds, gradient steps, or both; states of steps have the parameters' ``average``."""
     require_integrable(records)
     prior = cache(partial(prior_gradient, records))  # rounds take the same function as steps
     if not options.takes_steps:

@@ -6,10 +6,11 @@ the known ones, by slopes at probe rows; last the likelihood where all Gaussian 
 compiled. At the end stand the options of methods that fit linear predictors by rounds.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph.replace import clone_replace
@@ -19,7 +20,9 @@ from scipy.special import log_ndtr
 
 from pymc_dp.contributions.estimating import AVERAGED, Estimating
 from pymc_dp.engine.method import RoundTerms, check_length, default_length, whitened_method
-from pymc_dp.methods.conjugate.blocks import (
+from pymc_dp.methods.conjugate import (
+    GAMMA,
+    INVERSE_GAMMA,
     at_few_points,
     for_each_row,
     gaussian_latents,
@@ -28,9 +31,8 @@ from pymc_dp.methods.conjugate.blocks import (
     precision_family,
     probe_rows,
 )
-from pymc_dp.methods.conjugate.exponential import GAMMA, INVERSE_GAMMA, two_derivatives
 from pymc_dp.methods.method import FindStart, Method, OnScale
-from pymc_dp.methods.normal import GaussianPrior
+from pymc_dp.methods.normal import GaussianPrior, gaussian_prior
 from pymc_dp.methods.options import (
     NOISE_AWARE,
     BatchOptions,
@@ -38,7 +40,7 @@ from pymc_dp.methods.options import (
     option,
     refuse_local_latents,
 )
-from pymc_dp.methods.prior import prior_gradient
+from pymc_dp.methods.prior import prior_gradient, two_derivatives
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch
@@ -73,9 +75,14 @@ class Predictor(NamedTuple):
         return self.form == LOGISTIC
 
 
-def recognise(
-    records: Records, find: Callable[[Records, Tensor], Predictor]
-) -> tuple[Predictor, ...]:
+class Structure(NamedTuple):
+    """A model with linear predictors and conjugate priors."""
+
+    predictors: tuple[Predictor, ...]
+    prior: GaussianPrior
+
+
+def recognise(find: Callable[[Records, Tensor], Predictor], records: Records) -> Structure:
     """Find the linear predictor of every term of the likelihood, or raise NotConjugateError."""
     refuse_local_latents(records)
     if not gaussian_latents(records):
@@ -86,7 +93,7 @@ def recognise(
             predictors.append(find(records, term))
         except NotConjugateError as reason:
             raise NotConjugateError(f"the likelihood of `{name}` {reason}") from None
-    return tuple(predictors)
+    return Structure(tuple(predictors), gaussian_prior(records))
 
 
 def is_near_regression(records: Records) -> bool:
@@ -291,27 +298,6 @@ def pg_weight(c: np.ndarray) -> np.ndarray:
     return np.asarray(2 * np.tanh(c / 2) / c)
 
 
-class Features(NamedTuple):
-    """The likelihood of records where all Gaussian latents are 0, or its graphs."""
-
-    offset: Any  # psi
-    # slope, curvature: kappa and omega of the log likelihood kappa psi - omega psi^2 / 2 + const,
-    # at a noise precision of 1; the curvature of an augmented likelihood is the one at psi = 0
-    slope: Any
-    curvature: Any
-    # shape, energy: the statistics (a, b) of the noise precision where psi = 0; zero where it has
-    # none
-    shape: Any
-    energy: Any
-    design: Any = None  # derivatives of psi with respect to the Gaussian latents
-
-
-def expansion(records: Records, predictor: Predictor, backend: str) -> Callable[[Batch], Features]:
-    """Compile the expansion of a batch's likelihoods."""
-    evaluate = where_zero(records, expansion_graphs(records, predictor)[:-1], backend)
-    return lambda batch: by_entry(evaluate(batch))
-
-
 def where_zero(
     records: Records, graphs: Sequence[Tensor], backend: str
 ) -> Callable[[Batch], tuple[np.ndarray, ...]]:
@@ -322,50 +308,7 @@ def where_zero(
     return lambda batch: evaluate(batch, point)
 
 
-def by_entry(values: Sequence[np.ndarray]) -> Features:
-    """Bring offset, slope and curvature to shape (rows, J)."""
-    *by_entry, shape, energy = values
-    offset, slope, curvature = (x.reshape(len(shape), -1) for x in by_entry)
-    return Features(offset, slope, curvature, shape, energy)
-
-
-def expansion_graphs(records: Records, predictor: Predictor) -> Features:
-    """Return the graphs of one record's expansion; none depends on the latents."""
-    log_likelihood, precision = predictor.log_likelihood, predictor.precision
-    derivatives: tuple[Tensor, ...] = two_derivatives(log_likelihood, predictor.cut)
-    slope, minus_curvature = derivatives
-    statistics: tuple[Tensor, ...] = (pt.constant(0.0), pt.constant(0.0))
-    if precision:
-        family = precision_family(records, precision)
-        statistics = family.statistics(log_likelihood, records.latents[precision])
-    # a record outside the likelihood's support must not contribute
-    shape, rate = (pt.switch(pt.isinf(log_likelihood), np.nan, x.sum()) for x in statistics)
-    graphs = [predictor.psi, slope, -minus_curvature, shape, rate]
-    zeros = {predictor.cut: predictor.psi.zeros_like()}
-    return Features(*clone_replace(graphs, zeros, rebuild_strict=False))
-
-
 # --- rounds ------------------------------------------------------------------------------------
-
-
-class Structure(NamedTuple):
-    """A model with linear predictors and conjugate priors."""
-
-    predictors: tuple[Predictor, ...]
-    prior: GaussianPrior
-
-
-def roles_of(
-    records: Records, structure: Structure, how: Callable[[Predictor], str]
-) -> dict[str, str]:
-    """Describe the role of each latent in the updates, and ``how`` each term is treated."""
-    roles = dict.fromkeys(structure.prior.shapes, "one Gaussian vector with full covariance")
-    roles |= {name: structure.prior.role(name) for name in structure.prior.gammas}
-    for name, predictor in zip(records.term_names, structure.predictors, strict=True):
-        if predictor.precision:
-            roles[predictor.precision] = structure.prior.role(predictor.precision, "the noise")
-        roles[name] = f"linear predictor, by rounds; without privacy {how(predictor)}"
-    return roles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -391,3 +334,63 @@ class RoundOptions(BatchOptions):
             return whitened_method(records, partial(prior_gradient, records), terms, find_start)
 
         return OnScale(False, build)
+
+
+KAPPA = 0.7  # where a class of models has no default of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class VipsOptions(RoundOptions):
+    """The options of `vips`; None stands for the default of the model's class."""
+
+    released = "statistics"
+
+    form: str | None = option(
+        None,
+        "``absolute`` or ``paper`` for linear predictors, ``shrunk`` or ``absolute`` for topics",
+    )
+    iterations: int | None = option(
+        None, "updates of the latents of single records before a release"
+    )
+    tau0: float = option(1.0, "released sums are averaged with steps (tau0 + t)^-kappa")
+    kappa: float | None = option(None, "see ``tau0``")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.tau0 < math.inf:
+            raise ValueError(f"tau0={self.tau0!r} must be finite and at least 1.")
+        if self.kappa is not None and not 0 <= self.kappa <= 1:
+            raise ValueError(f"kappa={self.kappa!r} must lie between 0 and 1.")
+
+    def rate(self, t: int, kappa: float = KAPPA) -> float:
+        """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""
+        kappa = kappa if self.kappa is None else self.kappa
+        return min(1.0, float((self.tau0 + t) ** -kappa))
+
+
+STEP = 0.7  # h in lambda <- (1 - h) lambda + h (sum of sites)
+STEP_DOC = "damping h in ``lambda <- (1 - h) lambda + h (sum of sites)``"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SepOptions(RoundOptions):
+    """The options of `dp_sep`; None stands for the default of the model's class."""
+
+    released = "sites"
+
+    form: str | None = option(None, "``damped``, or the paper's ``algorithm3`` for reproduction")
+    step: float | None = option(None, STEP_DOC)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # gamma of Algorithm 3 is divided by the number of records
+        literal = self.form == "algorithm3"
+        longest = (self.num_records or math.inf) if literal else 1
+        if self.step is not None and not 0 < self.step <= longest:
+            raise ValueError(f"step={self.step!r} must lie above 0, and be at most {longest}.")
+        if self.clip_norm is not None and math.isnan(self.clip_norm):
+            raise ValueError("clip_norm=nan is no bound.")
+
+    def rate(self, t: int) -> float:
+        """Weight of the sites of release t = 0, 1, ... in lambda; the first replaces the start."""
+        return 1.0 if t == 0 else (STEP if self.step is None else self.step)

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,10 +55,6 @@ ADVI = Algorithm(
     "Jälkö et al. 2017, 2022",
 )
 
-PLAIN_ADVI = Algorithm(
-    "stochastic gradient ascent on the evidence lower bound", "Jälkö et al. 2017"
-)
-
 # vips
 VARIATIONAL_BAYES = Algorithm(
     "stochastic variational Bayes on noisy expected sufficient statistics", "Park et al. 2020"
@@ -80,8 +75,6 @@ EXPECTATION_PROPAGATION = Algorithm(
     "stochastic expectation propagation on noisy averages of sites",
     "pymc_dp, after Vinaroz and Park 2022",
 )
-
-ALGORITHM_3 = Algorithm("stochastic expectation propagation, algorithm 3", "Vinaroz and Park 2022")
 
 BACKPROPAGATION = Algorithm(
     "stochastic expectation propagation through a network",
@@ -371,6 +364,14 @@ def chain(first: Method, *stages: Stage) -> Method:
         runs_on = {part.runs_on for part in compiled}
         return Compiled(contributions, update, runs_on.pop() if len(runs_on) == 1 else None)
 
+    def rehearsal(rng: np.random.Generator) -> list[Staged]:
+        tried = [start(0, state) for state in first.trials(rng)]
+        state = first.init(rng)
+        for i, stage in enumerate(stages, 1):  # each begins where the first one does
+            state = stage.hand_over(state)
+            tried.append(start(i, state))
+        return tried
+
     aware = any(part.noise_aware for part in parts)
     return first._replace(
         size=max(part.size for part in parts),
@@ -385,7 +386,7 @@ def chain(first: Method, *stages: Stage) -> Method:
         describe=by_stage("describe"),
         trace=by_stage("trace"),
         doubts=by_stage("doubts"),
-        rehearsal=partial(_trials, first, stages, start),
+        rehearsal=rehearsal,
         algorithms=tuple(dict.fromkeys(each for part in parts for each in part.algorithms)),
         defaults=tuple(dict.fromkeys(each for part in parts for each in part.defaults)),
     )
@@ -398,18 +399,3 @@ def with_shares(before: Iterable[ReleaseSpec], *added: ReleaseSpec) -> tuple[Rel
         spec if spec.share is None else replace(spec, share=spec.share * left) for spec in before
     )
     return (*kept, *added)
-
-
-def _trials(
-    first: Method,
-    stages: Sequence[Stage],
-    start: Callable[[int, Any], Staged],
-    rng: np.random.Generator,
-) -> tuple[Staged, ...]:
-    """Return states to try every kind of release at: each stage begins where the first one does."""
-    tried = [start(0, state) for state in first.trials(rng)]
-    state = first.init(rng)
-    for i, stage in enumerate(stages, 1):
-        state = stage.hand_over(state)
-        tried.append(start(i, state))
-    return tuple(tried)

@@ -5,15 +5,19 @@ latents, and messages to the precisions behind them; the posterior.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xarray as xr
 
-from pymc_dp.methods.conjugate.blocks import (
+from pymc_dp.methods.conjugate import (
+    GAMMA,
+    INVERSE_GAMMA,
+    NORMAL,
     Message,
+    Natural,
     Point,
     Rule,
     at_points,
@@ -23,20 +27,13 @@ from pymc_dp.methods.conjugate.blocks import (
     gaussian_latents,
     natural_parameters,
     nearly_equal,
-    precision_family,
-    prior_messages,
-)
-from pymc_dp.methods.conjugate.exponential import (
-    GAMMA,
-    INVERSE_GAMMA,
-    NORMAL,
-    Natural,
-    flat_gradient,
     of_precision,
     of_variance,
+    prior_messages,
 )
 from pymc_dp.methods.method import Both, Draws
 from pymc_dp.methods.options import NotConjugateError
+from pymc_dp.methods.prior import flat_gradient
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
 
@@ -186,12 +183,6 @@ class Average(NamedTuple):
     shared: np.ndarray
     noise: np.ndarray
 
-    @classmethod
-    def start(cls, mean: np.ndarray) -> Self:
-        """Start at a mean without noise."""
-        zeros = np.zeros((len(mean), len(mean)))
-        return cls(mean, zeros, zeros, zeros)
-
     def add(
         self, mean: np.ndarray, fresh: np.ndarray, step: float | np.ndarray, weight: float
     ) -> Self:
@@ -245,9 +236,7 @@ class GaussianPrior(NamedTuple):
     """The prior of Gaussian latents v, shape (d,) in all, and of Gamma blocks."""
 
     shapes: dict[str, tuple[int, ...]]  # {Gaussian latent: shape}
-    # (point, v) -> array of v's shape: the gradient of the log prior in v, shape (d,) or (points,
-    # d); affine in v
-    slope: Callable[[Point, np.ndarray], np.ndarray]
+    slopes: Callable[[Sequence[Point]], Natural]  # of the log prior in v at points, (points, d)
     gammas: dict[str, Message]  # {Gamma latent: Message}
     gamma_shapes: dict[str, tuple[int, ...]]  # {Gamma latent: shape}
     variances: frozenset[str] = frozenset()  # those of the Gamma latents that are variances
@@ -265,6 +254,11 @@ class GaussianPrior(NamedTuple):
             point[name] = v[..., start : start + size].reshape((*v.shape[:-1], *shape))
             start += size
         return point
+
+    def slope(self, point: Point, v: np.ndarray) -> np.ndarray:
+        """Return the gradient of the log prior in v, (d,) or (points, d); it is affine in v."""
+        [found] = self.slopes([point | self.point(x) for x in np.atleast_2d(v)])
+        return found.reshape(v.shape)
 
     def role(self, name: str, of: str = "Gaussian latents") -> str:
         """Describe the role of a Gamma latent in the updates."""
@@ -348,14 +342,8 @@ def gaussian_prior(records: Records, apart: Iterable[str] = ()) -> GaussianPrior
     shapes = {name: records.point[name].shape for name in names}
     gamma_shapes = {name: records.point[name].shape for name in families}
     messages = prior_messages(records, families)
-    variances = frozenset(n for n in families if precision_family(records, n) is INVERSE_GAMMA)
-    prior = GaussianPrior(shapes, lambda point, v: v, messages, gamma_shapes, variances)
-
-    def slope(point: Point, v: np.ndarray) -> np.ndarray:
-        [found] = slopes([point | prior.point(x) for x in np.atleast_2d(v)])
-        return found.reshape(v.shape)
-
-    prior = prior._replace(slope=slope)
+    variances = frozenset(n for n, family in families.items() if family is INVERSE_GAMMA)
+    prior = GaussianPrior(shapes, slopes, messages, gamma_shapes, variances)
     _check_conjugate(records, prior)
     return prior
 

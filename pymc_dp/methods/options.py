@@ -94,6 +94,15 @@ class Options:
             if name not in {"noise_aware", "weights"}
         )
 
+    def batch_share(self, batch: int, limits: tuple[float, float], unknown: float) -> float:
+        """Return the share of so many records, within limits, or of an ``unknown`` number."""
+        if self.sampling is Full:
+            return 1.0
+        if self.num_records is None:
+            return unknown
+        least, most = limits
+        return min(most, max(batch / self.num_records, least))
+
     def default_clip_norm(self, clip_norm: float) -> float:
         """Return a default, or infinity where there is no noise: clipping would only be a bias."""
         return clip_norm if self.noisy else math.inf
@@ -136,24 +145,6 @@ class BatchOptions(Options):
         return ReleaseSpec(self.released, self.sampling(rate), clip, count)
 
 
-# --- defaults of gradient methods --------------------------------------------------------------
-
-
-def default_clip_norm(size: int, draws: int = 1) -> float:
-    """Return about the norm of ``draws`` scores whose features have unit scale."""
-    least, most = DEFAULTS.clip_norm_range
-    return min(max(least, DEFAULTS.clip_norm * float(size**0.5)), most) * float(draws**0.5)
-
-
-def default_sample_rate(sampling: type[Sampler], num_records: int | None) -> float:
-    """Return the share of records in a batch."""
-    if sampling is Full:
-        return 1.0
-    if num_records is None:
-        return DEFAULTS.sample_rate
-    return min(DEFAULTS.sample_rate, max(DEFAULTS.batch / num_records, DEFAULTS.least_sample_rate))
-
-
 # --- classes of models, and methods ------------------------------------------------------------
 
 
@@ -178,11 +169,11 @@ class ModelClass(NamedTuple):
     roles: Callable[[Records, Any], dict[str, str]]
     # (records, structure) -> what fits the model where no option asks for another algorithm
     algorithm: Callable[[Records, Any], Algorithm]
-    forms: tuple[str, ...]  # the values that ``form=`` may have, but for those of papers
     options: tuple[str, ...]  # which of the options that not every class has it reads
     # records -> whether the kinds of their latents and outcomes could be those of the class: only
     # then is it of interest why the model does not belong to it
     near: Callable[[Records], bool]
+    forms: tuple[str, ...] = ()  # the values that ``form=`` may have, but for those of papers
     # (records, structure) -> why the method is the one to take for the model; empty where another
     # is as good
     better: Callable[[Records, Any], str] = lambda records, structure: ""
@@ -211,13 +202,6 @@ class MethodSpec(NamedTuple):
     algorithm: Algorithm | None = None
 
 
-def with_forms(
-    classes: Sequence[ModelClass], of_papers: Mapping[str, Mapping[str, Build]]
-) -> tuple[ModelClass, ...]:
-    """Add the forms of papers to classes, by their titles."""
-    return tuple(each._replace(of_papers=of_papers.get(each.title, {})) for each in classes)
-
-
 def match(
     classes: Sequence[ModelClass], records: Records
 ) -> tuple[ModelClass | None, Any, dict[str, str]]:
@@ -238,32 +222,23 @@ def build_matching(
 ) -> Method | OnScale:
     """Build a method for the first class that the model belongs to."""
     model_class, structure, reasons = match(classes, records)
-    if model_class is not None:
-        _refuse_unread(model_class, classes, options)
-        built = _built(model_class, records, structure, options)
-        if isinstance(built, OnScale) or getattr(options, "noise_aware", True):
-            return built
-        return built._replace(noise_aware=None)
-    listed = "; ".join(f"{title}: {reason}" for title, reason in reasons.items())
-    raise NotSeparableError(
-        f"{method} has no closed-form update for this model ({listed}). Use method='dp_advi', "
-        "which takes any model, or see pymc_dp.explain(model)."
-    )
-
-
-def _built(
-    model_class: ModelClass, records: Records, structure: Any, options: Options
-) -> Method | OnScale:
-    form = getattr(options, "form", None) or ""
-    if form not in model_class.of_papers:
-        built = model_class.build(records, structure, options)
-        if built is not None:
-            return built
-        form = next(iter(model_class.of_papers))
-    built = model_class.of_papers[form](records, structure, options)
+    if model_class is None:
+        listed = "; ".join(f"{title}: {reason}" for title, reason in reasons.items())
+        raise NotSeparableError(
+            f"{method} has no closed-form update for this model ({listed}). Use method='dp_advi', "
+            "which takes any model, or see pymc_dp.explain(model)."
+        )
+    _refuse_unread(model_class, classes, options)
+    papers, form = model_class.of_papers, getattr(options, "form", None) or ""
+    built = None if form in papers else model_class.build(records, structure, options)
+    if built is None:
+        form = form if form in papers else next(iter(papers))
+        built = papers[form](records, structure, options)
     if built is None:
         raise TypeError(f"form={form!r} builds nothing for {model_class.title}.")
-    return built
+    if isinstance(built, OnScale) or getattr(options, "noise_aware", True):
+        return built
+    return built._replace(noise_aware=None)
 
 
 def _refuse_unread(

@@ -1,23 +1,23 @@
 """The prior by itself, which needs no records: draws, the gradient, the curvature.
 
-Graphs that are made of a prior are made once for all models with an equal one. At the end stand
-graphs of latents at many draws at once.
+First stand derivatives of any graph. Graphs that are made of a prior are made once for all models
+with an equal one. At the end stand graphs of latents at many draws at once.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pymc as pm
+from pytensor.gradient import grad
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Eye
 
 from pymc_dp.compiling.compile import Kept, function, graph_key
-from pymc_dp.methods.conjugate.exponential import flat_gradient
 from pymc_dp.model import Records
-from pymc_dp.model.graphs import AnyVariable, pt
+from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.model.modes import PYTHON, without_c
 
 Gradient = Callable[[np.ndarray], np.ndarray]  # point (d,) -> gradient (d,)
@@ -27,6 +27,24 @@ LEAST_PRECISION = 1e-10
 STEP = 1e-4  # the step of central differences where the prior is smooth
 LONGEST_STEP = 1e3  # the longest step, about a kink
 _kept = Kept()  # graphs that are made of a prior, for all models with an equal one
+
+
+def gradients(value: AnyVariable, wrt: Iterable[AnyVariable]) -> list[Tensor]:
+    """Gradients of a scalar, zero in the variables that it does not depend on."""
+    slopes: Any = grad(value, list(wrt), disconnected_inputs="ignore", return_disconnected="zero")
+    return list(slopes)
+
+
+def two_derivatives(log_density: AnyVariable, x: AnyVariable) -> tuple[Tensor, Tensor]:
+    """First and second derivative of a scalar; the second is right where entries do not mix."""
+    [first] = gradients(log_density, [x])
+    [second] = gradients(first.sum(), [x])
+    return first, second
+
+
+def flat_gradient(value: AnyVariable, wrt: Iterable[AnyVariable]) -> Tensor:
+    """Gradient of a scalar in several variables, as one vector."""
+    return pt.concatenate([slope.ravel() for slope in gradients(value, wrt)])
 
 
 def draw_of_prior(variables: Sequence[AnyVariable], number: int) -> list[np.ndarray]:

@@ -11,6 +11,7 @@ at a weighted average of the parameters.
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,14 +19,16 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import shared
 from scipy.special import expit
 
+from pymc_dp.accounting.plan import ReleaseSpec, checked_number
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions import gradients
 from pymc_dp.contributions.gradients import gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.methods.advi import AdviOptions, Prior
-from pymc_dp.methods.method import ADVI, PLAIN_ADVI, Compiled, Draws, Method, uncentred
+from pymc_dp.methods.method import ADVI, Algorithm, Compiled, Draws, Method, uncentred
 from pymc_dp.methods.normal import describe_gaussian
 from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
+from pymc_dp.methods.options import Options, Schedule
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Noisy, Query
 
@@ -43,6 +46,10 @@ class Defaults(NamedTuple):
     average_power: int = 4
     clip_step: float = 0.1  # change of log clip_norm a step, with adaptive_clip=
 
+
+PLAIN_ADVI = Algorithm(
+    "stochastic gradient ascent on the evidence lower bound", "Jälkö et al. 2017"
+)
 
 DEFAULTS = Defaults()
 
@@ -85,6 +92,35 @@ class State(NamedTuple):
     noise_to_signal: float
 
 
+def default_clip_norm(size: int, draws: int = 1) -> float:
+    """Return about the norm of ``draws`` scores whose features have unit scale."""
+    least, most = OF_GRADIENTS.clip_norm_range
+    return min(max(least, OF_GRADIENTS.clip_norm * float(size**0.5)), most) * float(draws**0.5)
+
+
+def default_sample_rate(options: Options) -> float:
+    """Return the share of records in a batch of gradients."""
+    limits = (OF_GRADIENTS.least_sample_rate, OF_GRADIENTS.sample_rate)
+    return options.batch_share(OF_GRADIENTS.batch, limits, OF_GRADIENTS.sample_rate)
+
+
+def schedule(options: AdviOptions, size: int, count: int) -> list[tuple[float, float]]:
+    """Return the sample rate and the clip norm of every step, for ``size`` latents."""
+    clip, rate = options.clip_norm, options.sample_rate
+    if clip is None:
+        clip = default_clip_norm(size, options.obj_n_mc)
+        # an adaptive clip norm implies clipping
+        clip = options.default_clip_norm(clip) if options.adaptive_clip is None else clip
+    if rate is None:
+        rate = default_sample_rate(options)
+    return [(_at("sample_rate", rate, t), _at("clip_norm", clip, t)) for t in range(count)]
+
+
+def _at(name: str, schedule: Schedule, t: int) -> float:
+    value = checked_number(name, schedule(t) if callable(schedule) else schedule)
+    return math.nan if value is None else value
+
+
 def by_steps(family: Family, records: Records, prior: Prior, options: AdviOptions) -> Method:
     """Release gradients, as the papers do; the releases of rounds are left for later.
 
@@ -96,8 +132,11 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
         raise ValueError("aligned=False is the paper's mean-field form: use method='dp_advi'.")
     draws, aligned, rounds = options.obj_n_mc, options.aligned, options.releases_of_rounds
     count = (DEFAULTS.releases if options.n is None else options.n) - rounds
-    steps = options.schedule(records.size, count)
-    releases = options.releases(steps)
+    steps = schedule(options, records.size, count)
+    releases = tuple(  # equal neighbours are one kind, with their count
+        ReleaseSpec("score", options.sampling(rate), clip, len(list(equal)))
+        for (rate, clip), equal in groupby(steps)
+    )
     if options.adaptive_clip is not None and any(math.isinf(r.clip_norm) for r in releases):
         raise ValueError("adaptive_clip= needs a finite clip_norm= to start from.")
     rates = {name: pace * DEFAULTS.learning_rate for name, pace in family.pace.items()}

@@ -23,35 +23,33 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.replace import clone_replace, vectorize_graph
 from scipy.special import erfcx
 
 from pymc_dp.accounting.plan import ReleaseSpec
 from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import by_record
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.conjugate.blocks import gaussian_latents, probe_rows
-from pymc_dp.methods.conjugate.exponential import (
+from pymc_dp.methods.conjugate import (
     Natural,
-    flat_gradient,
+    gaussian_latents,
     geometric_mean,
-    two_derivatives,
+    precision_family,
+    probe_rows,
 )
 from pymc_dp.methods.linear import (
     GAUSSIAN,
     OTHER,
     PROBIT,
     PROBIT_SLOPE,
-    Features,
     Predictor,
+    SepOptions,
     Structure,
-    by_entry,
-    expansion_graphs,
+    VipsOptions,
     pg_weight,
     where_zero,
 )
 from pymc_dp.methods.method import (
-    ALGORITHM_3,
     BY_ROUNDS,
     EXPECTATION_PROPAGATION,
     VARIATIONAL_BAYES,
@@ -74,9 +72,8 @@ from pymc_dp.methods.normal import (
     spectral_edge,
     within_trust_region,
 )
-from pymc_dp.methods.sep.sep import Settings as SepSettings
+from pymc_dp.methods.prior import flat_gradient, two_derivatives
 from pymc_dp.methods.vips import topics
-from pymc_dp.methods.vips.vips import Settings as VipsSettings
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
 from pymc_dp.privacy.contribution import Batch, FactoredContribution, Noisy, Query
@@ -111,6 +108,7 @@ class Defaults(NamedTuple):
 
 
 DEFAULTS = Defaults()
+ALGORITHM_3 = Algorithm("stochastic expectation propagation, algorithm 3", "Vinaroz and Park 2022")
 
 # longest row of a design: the least double, times its outer product, is 1e-44
 LONGEST_ROW = SQUARES[1]
@@ -119,6 +117,21 @@ TINY = 1e-300
 
 
 # --- a record's vector -------------------------------------------------------------------------
+
+
+class Features(NamedTuple):
+    """The likelihood of records where all Gaussian latents are 0, or its graphs."""
+
+    offset: Any  # psi
+    # slope, curvature: kappa and omega of the log likelihood kappa psi - omega psi^2 / 2 + const,
+    # at a noise precision of 1; the curvature of an augmented likelihood is the one at psi = 0
+    slope: Any
+    curvature: Any
+    # shape, energy: the statistics (a, b) of the noise precision where psi = 0; zero where it has
+    # none
+    shape: Any
+    energy: Any
+    design: Any = None  # derivatives of psi with respect to the Gaussian latents
 
 
 Pair = tuple[np.ndarray, np.ndarray]
@@ -214,6 +227,29 @@ def features(
         return [by_entry(rest)._replace(design=design) for design, *rest in values]
 
     return compute
+
+
+def by_entry(values: Sequence[np.ndarray]) -> Features:
+    """Bring offset, slope and curvature to shape (rows, J)."""
+    *by_entry, shape, energy = values
+    offset, slope, curvature = (x.reshape(len(shape), -1) for x in by_entry)
+    return Features(offset, slope, curvature, shape, energy)
+
+
+def expansion_graphs(records: Records, predictor: Predictor) -> Features:
+    """Return the graphs of one record's expansion; none depends on the latents."""
+    log_likelihood, precision = predictor.log_likelihood, predictor.precision
+    derivatives: tuple[Tensor, ...] = two_derivatives(log_likelihood, predictor.cut)
+    slope, minus_curvature = derivatives
+    statistics: tuple[Tensor, ...] = (pt.constant(0.0), pt.constant(0.0))
+    if precision:
+        family = precision_family(records, precision)
+        statistics = family.statistics(log_likelihood, records.latents[precision])
+    # a record outside the likelihood's support must not contribute
+    shape, rate = (pt.switch(pt.isinf(log_likelihood), np.nan, x.sum()) for x in statistics)
+    graphs = [predictor.psi, slope, -minus_curvature, shape, rate]
+    zeros = {predictor.cut: predictor.psi.zeros_like()}
+    return Features(*clone_replace(graphs, zeros, rebuild_strict=False))
 
 
 def moments(
@@ -515,7 +551,7 @@ def build(records: Records, fit: Fit, release: ReleaseSpec) -> Method:
 # --- the papers' forms -------------------------------------------------------------------------
 
 
-def _vips(title: str, records: Records, structure: Structure, settings: VipsSettings) -> Method:
+def _vips(title: str, records: Records, structure: Structure, settings: VipsOptions) -> Method:
     """Build VIPS: variational Bayes, by Pólya-Gamma variables for logistic outcomes."""
     release, layout = typical(records, structure, settings)
     if title != "absolute":
@@ -538,7 +574,7 @@ absolute, paper = partial(_vips, "absolute"), partial(_vips, "the paper's, for r
 
 
 def typical(
-    records: Records, structure: Structure, settings: VipsSettings | SepSettings
+    records: Records, structure: Structure, settings: VipsOptions | SepOptions
 ) -> tuple[ReleaseSpec, Layout]:
     """Clip to the norm of features of unit scale, by probe rows, and scale vectors to it."""
     predictors, prior = structure
@@ -562,14 +598,14 @@ def cavity_of(solved: Solved, mean: np.ndarray, number: float) -> tuple[np.ndarr
     return cavity(solved.linear, solved.precision, of_sites, mean, number)
 
 
-def damped(records: Records, structure: Structure, settings: SepSettings) -> Method:
+def damped(records: Records, structure: Structure, settings: SepOptions) -> Method:
     """Build stochastic expectation propagation: damped averages of sums of sites."""
     release, layout = typical(records, structure, settings)
     how = ("damped", EXPECTATION_PROPAGATION, sites, settings.rate, cavity_of)
     return build(records, Fit(structure, settings.records_in_sums, *how, layout), release)
 
 
-def algorithm3(records: Records, structure: Structure, settings: SepSettings) -> Method:
+def algorithm3(records: Records, structure: Structure, settings: SepOptions) -> Method:
     """Build Algorithm 3: lambda += gamma / N (sum of sites - q lambda), then clip lambda / N.
 
     **Privacy.** Each release is the sum of the clipped sites of a batch of one record on average.
@@ -623,13 +659,13 @@ class _Counting(NamedTuple):
         return cls(eta, 0, NoisyAverage(start, np.zeros(())))
 
     @staticmethod
-    def releases(settings: VipsSettings) -> tuple[ReleaseSpec, ...]:
+    def releases(settings: VipsOptions) -> tuple[ReleaseSpec, ...]:
         return (topics.counts_spec(settings),)
 
     def query(self) -> Query:
         return Query("statistics", geometric_mean(self.average.value))
 
-    def update(self, settings: VipsSettings, noisy: Noisy) -> Self:
+    def update(self, settings: VipsOptions, noisy: Noisy) -> Self:
         counts, variance = topics.counts_of(noisy, self.eta.shape)
         latest, rho = self.eta + np.maximum(counts, 0.0), settings.rate(self.t)
         return self._replace(t=self.t + 1, average=self.average.add(latest, variance, rho))

@@ -24,16 +24,12 @@ from pymc_dp.contributions.gradients import checked, gradient, on_batch
 from pymc_dp.errors import NotSeparableError, ReleaseError
 from pymc_dp.methods.method import POSTERIOR_SAMPLING, SGLD, Compiled, Draws, Method
 from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
-from pymc_dp.methods.options import (
-    default_clip_norm,
-    default_sample_rate,
-    require_integrable,
-    require_shared_latents,
-)
+from pymc_dp.methods.options import require_integrable, require_shared_latents
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.registry import OpsOptions, SgldOptions
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import pt
+from pymc_dp.papers.gradient_steps import default_clip_norm, default_sample_rate
 from pymc_dp.privacy.contribution import Batch, Noisy, Query
 from pymc_dp.privacy.noise import NORM_MARGIN, SecretRandom
 from pymc_dp.privacy.private_data import Partition
@@ -84,7 +80,7 @@ def build_sgld(records: Records, options: SgldOptions) -> Method:
     release = options.release_spec(
         DEFAULTS.releases,
         default_clip_norm(records.size),
-        default_sample_rate(options.sampling, options.num_records),
+        default_sample_rate(options),
     )
     count = release.count
     step = _first_step(records, release, options)

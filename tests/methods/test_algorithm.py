@@ -6,13 +6,13 @@ import pymc_dp
 from pymc_dp.driver.fit import set_up
 from pymc_dp.methods.method import (
     ADVI,
-    ALGORITHM_3,
     NEWTON,
     POLYA_GAMMA_NEWTON,
     SITES_NEWTON,
     VARIATIONAL_BAYES,
 )
 from pymc_dp.methods.registry import METHODS
+from pymc_dp.papers.regression import ALGORITHM_3
 from tests.conformance.model_classes import CLASSES, draw_data, model_of
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}

@@ -19,7 +19,7 @@ from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.result import released_groups
 from pymc_dp.driver.run import compile_method, run, run_releases
 from pymc_dp.engine import prior
-from pymc_dp.methods.conjugate.exponential import BETA, DIRICHLET, GAMMA, NORMAL, NoisyBlock, draw
+from pymc_dp.methods.conjugate import BETA, DIRICHLET, GAMMA, NORMAL, NoisyBlock, draw
 from pymc_dp.methods.method import Staged
 from pymc_dp.privacy.wall import PrivacyWall
 from tests import zoo

@@ -58,6 +58,7 @@ class ScalarMixture(NamedTuple):
 
     records: Records
     leaf: str
+    dtype: str  # of the outcomes
     draws: np.ndarray  # of all latents from the prior, (n, d); the first is the initial point
     outcomes: np.ndarray  # drawn for them, sorted
     # (batch of outcomes, latents) -> log densities (rows,), and their slopes (rows, d)
@@ -85,6 +86,7 @@ class ScalarMixture(NamedTuple):
         return cls(
             records,
             leaf,
+            str(records.batch.inputs[leaf].type.dtype),
             latents,
             pooled,
             density=on_batch(records, [], records.batch.log_likelihood(), "python"),
@@ -92,16 +94,6 @@ class ScalarMixture(NamedTuple):
             prior=function(list(records.latents.values()), records.prior, "python"),
             slope_of_prior=prior_gradient(records, "python"),
         )
-
-    @property
-    def dtype(self) -> str:
-        """That of the outcomes."""
-        return str(self.records.batch.inputs[self.leaf].type.dtype)
-
-    @property
-    def whole_numbers(self) -> bool:
-        """Whether outcomes are integers."""
-        return not self.dtype.startswith("float")
 
 
 def of_numbers(records: Records, of_units: bool) -> bool:
@@ -179,12 +171,13 @@ class _Points(NamedTuple):
 def _points(mixture: ScalarMixture, edges: np.ndarray) -> _Points:
     """Spread a few outcomes evenly over every bin; of whole numbers all, where these are fewer."""
     drawn, most, each = mixture.outcomes, DEFAULTS.points, np.arange(DEFAULTS.points)
+    whole_numbers = not mixture.dtype.startswith("float")
     ends = np.concatenate([[min(drawn[0], edges[0])], edges, [max(drawn[-1], edges[-1])]])
-    if mixture.whole_numbers:
+    if whole_numbers:
         ends = np.floor(ends)
         ends[0] -= 1
     length = np.diff(ends)[:, None]
-    if mixture.whole_numbers:
+    if whole_numbers:
         places = 1 + np.where(length < most, each, (each + 0.5) * length // most)
         width, kept = np.maximum(length / most, 1.0), each < length
     else:

@@ -18,7 +18,8 @@ from pytensor.tensor.random.basic import DirichletRV
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.special import LogSumExp
 
-from pymc_dp.methods.conjugate.blocks import (
+from pymc_dp.methods.conjugate import (
+    DIRICHLET,
     AtPoint,
     Point,
     at_point,
@@ -29,11 +30,10 @@ from pymc_dp.methods.conjugate.blocks import (
     prior_messages,
     probe_rows,
 )
-from pymc_dp.methods.conjugate.exponential import DIRICHLET, flat_gradient
 from pymc_dp.methods.method import Doubt, Kind, quoted
 from pymc_dp.methods.normal import GaussianPrior, gaussian_prior
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
-from pymc_dp.methods.prior import prior_curvature
+from pymc_dp.methods.prior import flat_gradient, prior_curvature
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor
 from pymc_dp.privacy.contribution import Batch
@@ -134,10 +134,6 @@ class _Trial(NamedTuple):
     even: Point  # at which the components have even weights
     evaluate: AtPoint  # (rows, point) -> (K,), (K, d)
 
-    @property
-    def d(self) -> int:
-        return self.prior.d
-
     def slopes(self, rows: Batch, v: np.ndarray) -> np.ndarray:
         """Slopes where the components have even weights."""
         return self.evaluate(rows, self.even | self.prior.point(v))[1]
@@ -154,7 +150,7 @@ def _trial(records: Records, prior: GaussianPrior, joint: Tensor) -> _Trial:
 def _blocks(records: Records, trial: _Trial, rng: np.random.Generator) -> np.ndarray:
     """Find the coordinates that each component depends on; no two share one."""
     of = ", ".join(f"`{name}`" for name in records.term_names)
-    slopes = trial.slopes(probe_rows(records, rng, [1]), rng.normal(size=trial.d))
+    slopes = trial.slopes(probe_rows(records, rng, [1]), rng.normal(size=trial.prior.d))
     own = [np.flatnonzero(slope) for slope in slopes]
     if len({len(block) for block in own}) > 1 or not len(own[0]):
         raise NotConjugateError(f"the components of {of} have different numbers of latents")
@@ -169,7 +165,7 @@ def _curvature(
 ) -> np.ndarray:
     """Difference the slopes, and prove that they are affine with the same matrix everywhere."""
     each, d = np.arange(len(blocks))[:, None], blocks.shape[1]
-    rows, zeros = probe_rows(records, rng, [0]), np.zeros(trial.d)
+    rows, zeros = probe_rows(records, rng, [0]), np.zeros(trial.prior.d)
     start = trial.slopes(rows, zeros)[each, blocks]
     curvature = np.empty((len(blocks), d, d))
     for k in range(d):
@@ -177,7 +173,7 @@ def _curvature(
         step[blocks[:, k]] = 1.0
         curvature[:, :, k] = start - trial.slopes(rows, step)[each, blocks]
     for whole in PROBE_COUNTS:
-        rows, v = probe_rows(records, rng, [whole]), rng.normal(size=trial.d)
+        rows, v = probe_rows(records, rng, [whole]), rng.normal(size=trial.prior.d)
         moved = (trial.slopes(rows, zeros) - trial.slopes(rows, v))[each, blocks]
         if not nearly_equal(moved, np.einsum("kde,ke->kd", curvature, v[blocks])):
             raise NotConjugateError("a component is not Gaussian of known covariance")
@@ -191,7 +187,7 @@ def _concentration(
     records: Records, trial: _Trial, weights: str, rng: np.random.Generator
 ) -> np.ndarray:
     """Read the weights' prior; prove that each component has the logarithm of its own weight."""
-    shape, zeros = records.point[weights].shape, trial.prior.point(np.zeros(trial.d))
+    shape, zeros = records.point[weights].shape, trial.prior.point(np.zeros(trial.prior.d))
     rows, w = probe_rows(records, rng, [1]), rng.uniform(0.2, 0.8, shape)
     [message] = prior_messages(records, {weights: DIRICHLET}).values()
     first, second = (message({weights: x})[0] + 1 for x in (w, w[::-1].copy()))
@@ -249,7 +245,7 @@ def lost_components(
     read = np.repeat([latent in of_any for latent in records.latents.values()], sizes)
     mixtures = f"of the mixture {quoted(records.mixtures)}"
     far = _far(records, slope, described, unit) & read
-    empty = _known_less(records, ancestries, described, unit) & read
+    empty = _known_less(records, ancestries, described, unit)
     texts = []
     if far.any():
         texts.append(

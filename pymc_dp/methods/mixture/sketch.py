@@ -20,7 +20,7 @@ from scipy.special import log_softmax, softmax
 
 from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.conjugate.blocks import nearly_equal, probe_rows
+from pymc_dp.methods.conjugate import nearly_equal, probe_rows
 from pymc_dp.methods.method import Compiled, Method, PrivateStart, Stage, Values, chain
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components, recognise
 from pymc_dp.methods.normal import Spectrum, number_of
@@ -103,26 +103,21 @@ class SketchedStart(NamedTuple):
 
     def of_rounds(self, num_records: int | None) -> PrivateStart:
         """Let rounds begin where a sketch shows the components."""
-
-        def before(
-            method: Method, begin: Callable[[Values], Any]
-        ) -> tuple[Method, Callable[[Any], Any]]:
-            at_latents = self.model.prior.point
-            sketched = self.sketched(method, lambda v: begin(at_latents(v)), num_records)
-            return sketched, lambda state: state
-
-        return PrivateStart(DEFAULTS.share, before)
+        return PrivateStart(
+            DEFAULTS.share,
+            lambda method, begin: (self.sketched(method, begin, num_records), lambda state: state),
+        )
 
     def before(
-        self, method: Method, begin: Callable[[np.ndarray], Any], num_records: int | None
+        self, method: Method, begin: Callable[[Values], Any], num_records: int | None
     ) -> Method:
         """Let a method of its own updates start where a sketch shows the components."""
         return chain(self.sketched(method, begin, num_records), Stage(method))
 
     def sketched(
-        self, method: Method, begin: Callable[[np.ndarray], Any], num_records: int | None
+        self, method: Method, begin: Callable[[Values], Any], num_records: int | None
     ) -> Method:
-        """Release a sketch, whose state is the one that another method begins at v, (d,), with.
+        """Release a sketch, whose state is the one that another method begins with.
 
         **Privacy.** One release more, of all records: see `contribution` for its sensitivity. It
         has a share of the budget in the method's own plan. Finding the components in it is
@@ -136,7 +131,7 @@ class SketchedStart(NamedTuple):
             number = number_of(num_records, sketch.number, sketch.number_variance)
             means, v = decode(self.places, sketch, number).means, self.model.start.copy()
             v[self.model.blocks] = np.linalg.solve(self.places.unit, means.T).T
-            return begin(v)
+            return begin(self.model.prior.point(v))
 
         return method._replace(
             size=sketching.size,

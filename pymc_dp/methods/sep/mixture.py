@@ -10,7 +10,7 @@ is a mixture of two Gaussians: with responsibility r_k the record belongs to it,
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -18,8 +18,8 @@ from scipy.special import softmax
 
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.conjugate.blocks import natural_parameters
-from pymc_dp.methods.conjugate.exponential import DIRICHLET, NoisyBlock, draw
+from pymc_dp.methods.conjugate import DIRICHLET, NoisyBlock, draw, natural_parameters
+from pymc_dp.methods.linear import SepOptions
 from pymc_dp.methods.method import (
     BY_ROUNDS,
     EXPECTATION_PROPAGATION,
@@ -27,6 +27,7 @@ from pymc_dp.methods.method import (
     Draws,
     Method,
     OnScale,
+    Values,
     beside,
     quoted,
     uncentred,
@@ -49,9 +50,6 @@ from pymc_dp.methods.normal import (
 )
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, Noisy, Query, RowContribution
-
-if TYPE_CHECKING:
-    from pymc_dp.methods.sep.sep import Settings
 
 
 class Defaults(NamedTuple):
@@ -106,7 +104,7 @@ class _Fit(NamedTuple):
 
     model: MixtureModel
     root: np.ndarray  # symmetric roots of one record's precision
-    settings: "Settings"
+    settings: SepOptions
     releases: int
 
     def number(self, sums: NoisyAverage[Sites]) -> float:
@@ -136,7 +134,7 @@ class _Fit(NamedTuple):
         return np.asarray(np.maximum(self.model.concentration + weights, least))
 
 
-def build(records: Records, model: MixtureModel, settings: "Settings") -> Method | OnScale:
+def build(records: Records, model: MixtureModel, settings: SepOptions) -> Method | OnScale:
     """Build a method for a mixture: by default rounds, else stochastic expectation propagation.
 
     **Privacy.** Each release of sites is one vector: sites of the components' means in a record's
@@ -181,7 +179,11 @@ def build(records: Records, model: MixtureModel, settings: "Settings") -> Method
     )
     if sketched is None:
         return method
-    return sketched.before(method, partial(_begin, fit), number)
+
+    def begun(values: Values) -> State:
+        return _begin(fit, np.concatenate([x.ravel() for x in values.values()]))
+
+    return sketched.before(method, begun, number)
 
 
 def _begin(fit: _Fit, mean: np.ndarray) -> State:
@@ -192,7 +194,8 @@ def _begin(fit: _Fit, mean: np.ndarray) -> State:
     covariance = fit.within(solved.covariance)
     context = Context(mean, covariance, model.concentration)
     sums = NoisyAverage(sites, Sites(*np.zeros(4)))
-    return State(0, sums, context, mean, solved, Average.start(mean))
+    average = Average(mean, *np.zeros((3, *solved.covariance.shape)))
+    return State(0, sums, context, mean, solved, average)
 
 
 def layout_of(count: int, d: int) -> Layout:

@@ -29,7 +29,7 @@ from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
-from pymc_dp.methods.conjugate.blocks import gaussian_latents
+from pymc_dp.methods.conjugate import gaussian_latents
 from pymc_dp.methods.linear import (
     Predictor,
     bottlenecks,

@@ -10,7 +10,7 @@ number of inputs that they add up. Probe records measure how long a record's vec
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -18,18 +18,17 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.math import Dot
 
-from pymc_dp.accounting.plan import Full
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.conjugate.blocks import for_each_row, ones, probe_rows
-from pymc_dp.methods.conjugate.exponential import (
+from pymc_dp.methods.conjugate import (
     GAMMA,
     Natural,
     NoisyBlock,
     draw,
-    flat_gradient,
-    two_derivatives,
+    for_each_row,
+    ones,
+    probe_rows,
 )
-from pymc_dp.methods.linear import GAUSSIAN, PROBIT
+from pymc_dp.methods.linear import GAUSSIAN, PROBIT, SepOptions
 from pymc_dp.methods.method import BACKPROPAGATION, Compiled, Method
 from pymc_dp.methods.normal import (
     Average,
@@ -42,14 +41,12 @@ from pymc_dp.methods.normal import (
     site_share,
     within_trust_region,
 )
+from pymc_dp.methods.prior import flat_gradient, two_derivatives
 from pymc_dp.methods.sep.network import DEFAULTS, PROBIT_SCALE, Network, inner, log_cdf
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
 from pymc_dp.privacy.contribution import Batch, Noisy, Query, RowContribution
 from pymc_dp.privacy.norms import clip_factors, row_norms
-
-if TYPE_CHECKING:
-    from pymc_dp.methods.sep.sep import Settings
 
 # mean and standard deviation of a uniform number between 0.1 and 0.9
 CENTRE, SPREAD = 0.5, 0.8 / 12**0.5
@@ -122,7 +119,7 @@ class _Fit(NamedTuple):
     """What the updates of one fit share: public values and compiled priors."""
 
     network: Network
-    settings: "Settings"
+    settings: SepOptions
     releases: int
     bounded: BoundedLayout  # of a record's vector
     size: np.ndarray  # scales of the weights
@@ -157,7 +154,7 @@ class _Fit(NamedTuple):
 # --- releases ----------------------------------------------------------------------------------
 
 
-def build(records: Records, network: Network, settings: "Settings") -> Method:
+def build(records: Records, network: Network, settings: SepOptions) -> Method:
     """Build stochastic expectation propagation for a network.
 
     **Privacy.** Each release is one vector: scores and precisions of the weights' sites, the site
@@ -171,7 +168,9 @@ def build(records: Records, network: Network, settings: "Settings") -> Method:
     typical = typical_of(records, network, start, size)
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     clip_norm = DEFAULTS.clip_norm * typical.score
-    release = settings.release_spec(count, clip_norm, _sample_rate(settings))
+    limits, unknown = DEFAULTS.sample_rate_range, DEFAULTS.sample_rate
+    rate = settings.batch_share(DEFAULTS.batch, limits, unknown)
+    release = settings.release_spec(count, clip_norm, rate)
     bounded = bounded_layout(release.clip_norm, typical, network.output.precision is not None)
     fit = _Fit(network, settings, release.count, bounded, size, typical.curvature)
     return Method(
@@ -192,15 +191,6 @@ def build(records: Records, network: Network, settings: "Settings") -> Method:
         algorithms=(BACKPROPAGATION,),
         defaults=(DEFAULTS,),
     )
-
-
-def _sample_rate(settings: "Settings") -> float:
-    """Batches of some hundred records, if the number of records is declared."""
-    if settings.sampling is Full:
-        return 1.0
-    if settings.num_records is None:
-        return DEFAULTS.sample_rate
-    return float(np.clip(DEFAULTS.batch / settings.num_records, *DEFAULTS.sample_rate_range))
 
 
 # --- the start and the layout: public values ---------------------------------------------------
@@ -262,26 +252,21 @@ def typical_of(records: Records, network: Network, mean: np.ndarray, scales: np.
 def bounded_layout(clip_norm: float, typical: Typical, with_noise: bool) -> BoundedLayout:
     """Share a clip norm among the parts of a vector; with an infinite one no part is clipped."""
     d = typical.curvature.size
-    if not np.isfinite(clip_norm):
-        return BoundedLayout(layout_of(d, Sites(*np.ones(4))), Sites(*np.full(4, np.inf)))
-    noise_share = DEFAULTS.noise_share * with_noise
-    shares = np.array(
-        [DEFAULTS.score_share, DEFAULTS.precision_share, noise_share, DEFAULTS.number_share]
-    )
-    bounds = Sites(*clip_norm * shares / np.linalg.norm(shares))
-    scales = Sites(
-        1.0,
-        bounds.precision / (DEFAULTS.longest_precision * typical.precision),
-        bounds.noise / DEFAULTS.longest_noise if with_noise else 1.0,
-        bounds.number,
-    )
-    return BoundedLayout(layout_of(d, scales), bounds)
-
-
-def layout_of(d: int, scales: Sites) -> Layout:
-    """Lay out the `Sites` of a record, for d weights."""
+    scales, bounds = Sites(*np.ones(4)), Sites(*np.full(4, np.inf))
+    if np.isfinite(clip_norm):
+        noise_share = DEFAULTS.noise_share * with_noise
+        shares = np.array(
+            [DEFAULTS.score_share, DEFAULTS.precision_share, noise_share, DEFAULTS.number_share]
+        )
+        bounds = Sites(*clip_norm * shares / np.linalg.norm(shares))
+        scales = Sites(
+            1.0,
+            bounds.precision / (DEFAULTS.longest_precision * typical.precision),
+            bounds.noise / DEFAULTS.longest_noise if with_noise else 1.0,
+            bounds.number,
+        )
     parts = map(Part, Sites((d,), (d,), (2,), (1,)), scales)
-    return Layout(dict(zip(Sites._fields, parts, strict=True)))
+    return BoundedLayout(Layout(dict(zip(Sites._fields, parts, strict=True))), bounds)
 
 
 def _begin(fit: _Fit, mean: np.ndarray) -> State:

@@ -12,19 +12,21 @@ likelihood quadratic. All that follows from the released sum is post-processing.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV
 from scipy.special import expit
 
-from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.contributions.local_latents import MOST_LATENTS
-from pymc_dp.methods.conjugate.blocks import (
+from pymc_dp.methods.conjugate import (
+    NORMAL,
     ConjugatePrior,
+    Natural,
     at_point,
     conjugate_prior,
     dims_of,
@@ -35,24 +37,21 @@ from pymc_dp.methods.conjugate.blocks import (
     nearly_equal,
     ones,
     probe_rows,
+    sample,
 )
-from pymc_dp.methods.conjugate.exponential import NORMAL, Natural, gradients
 from pymc_dp.methods.linear import (
     Predictor,
-    expansion,
-    expansion_graphs,
+    VipsOptions,
     pg_weight,
     predictor_of,
     where_zero,
 )
 from pymc_dp.methods.method import BELIEF_NETS, Compiled, Draws, Method, beside, too_narrow
 from pymc_dp.methods.options import NotConjugateError
+from pymc_dp.methods.prior import gradients, two_derivatives
 from pymc_dp.model import Records
-from pymc_dp.model.graphs import AnyVariable, pt
+from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch, FactoredContribution, Noisy, Query
-
-if TYPE_CHECKING:
-    from pymc_dp.methods.vips.vips import Settings
 
 
 class Defaults(NamedTuple):
@@ -105,11 +104,6 @@ class LatentPrior(NamedTuple):
     parameter: np.ndarray  # prior log odds, (K,), if they are constants
     log_odds: str | None  # name of the Gaussian block that holds the log odds instead
 
-    @property
-    def length(self) -> int:
-        """The number K of a record's latents."""
-        return len(self.parameter)
-
     def at_zero(self, rows: int, dtype: str) -> np.ndarray:
         """Return latents of 0 for some records; it takes no memory."""
         shape = (*self.shape[: self.axis], rows, *self.shape[self.axis + 1 :])
@@ -132,7 +126,7 @@ class BeliefNet(NamedTuple):
     @property
     def shape(self) -> tuple[int, int]:
         """The lengths J of psi and K of z."""
-        return len(self.curvature), self.latent.length
+        return len(self.curvature), self.latent.parameter.size
 
     @property
     def moved(self) -> list[str]:
@@ -261,7 +255,7 @@ def _slopes(
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """Return latents z of probe records, u, and slopes of u'psi in Gaussian latents there."""
     rng, ancestry = np.random.default_rng(0), set(ancestors([predictor.psi]))
-    z = np.stack([rng.integers(0, 2, latent.length) for _ in range(TRIALS)])
+    z = np.stack([rng.integers(0, 2, latent.parameter.size) for _ in range(TRIALS)])
     rows = probe_rows(records, rng, [1] * TRIALS)
     by_row = np.moveaxis(rows[latent.name], latent.axis, 0)
     rows[latent.name] = np.moveaxis(z.reshape(by_row.shape), 0, latent.axis)
@@ -281,19 +275,27 @@ def _same(first: np.ndarray, second: np.ndarray) -> bool:
 def curvature_at_zero(records: Records, predictor: Predictor) -> np.ndarray:
     """Find the curvature at psi = 0, (J,), and prove that it is the same for every record."""
     rows = probe_rows(records, np.random.default_rng(0), [0, 1, 1])
-    first, *others = expansion(records, predictor, "python")(rows).curvature
+    [second] = where_zero(records, [_at_zero(predictor)[1]], "python")(rows)
+    first, *others = -second.reshape(len(second), -1)
     if not all(nearly_equal(first, other) for other in others) or not (first > 0).all():
         raise NotConjugateError("the curvature of the likelihood differs from record to record")
     return np.asarray(first)
+
+
+def _at_zero(predictor: Predictor) -> list[Tensor]:
+    """Graphs of the log likelihood's slope, its second derivative and itself, at psi = 0."""
+    value, zeros = predictor.log_likelihood, {predictor.cut: predictor.psi.zeros_like()}
+    graphs = [*two_derivatives(value, predictor.cut), value]
+    return list(clone_replace(graphs, zeros, rebuild_strict=False))
 
 
 def scores_at_zero(
     records: Records, predictor: Predictor, latent: LatentPrior, backend: str
 ) -> Callable[[Batch], np.ndarray]:
     """Compile the slope of each record's log likelihood at psi = 0, shape (rows, J)."""
-    graphs = expansion_graphs(records, predictor)
+    slope, _, value = _at_zero(predictor)
     # a record outside the likelihood's support must not contribute
-    slope = pt.switch(pt.isnan(graphs.shape), np.nan, graphs.slope.ravel())
+    slope = pt.switch(pt.isinf(value), np.nan, slope.ravel())
     evaluate, inputs = for_each_row(records, [slope], backend), records.batch.inputs
 
     def compute(batch: Batch) -> np.ndarray:
@@ -356,11 +358,8 @@ class Context(NamedTuple):
     log_odds: np.ndarray  # of the latents' prior, (K,)
 
 
-class Sums(NamedTuple):
-    """Weighted sums over records, or the norms of their parts for every record, (rows,)."""
-
-    score: Any
-    curvature: Any
+# weighted sums over records, or the norms of their parts for every record, (rows,)
+Sums = dict[str, np.ndarray]  # "score" and "curvature"
 
 
 class State(NamedTuple):
@@ -375,16 +374,19 @@ class State(NamedTuple):
     noise_of_psi: float
 
 
-def build(records: Records, structure: BeliefNet, settings: "Settings") -> Method:
+def build(records: Records, structure: BeliefNet, settings: VipsOptions) -> Method:
     """Build VIPS for a belief net.
 
     **Privacy.** Each release is one vector: the score and the upper triangle of the curvature
     (off-diagonals times sqrt 2), clipped jointly. A record's latents are inferred behind the wall
     and never released.
     """
-    layout = layout_of(structure.shape)
+    families, layout = structure.prior.families, layout_of(structure.shape)
     infer = inference_of(structure, settings.iterations)
-    doubt = too_narrow(structure.prior.families, NARROW)
+    doubt = too_narrow(families, NARROW)
+    least = DEFAULTS.sample_rate
+    rate = settings.batch_share(DEFAULTS.batch, (least, 1.0), least)
+    clip_norm = DEFAULTS.clip_norm * structure.shape[0] ** 0.5
 
     def compile_parts(backend: str) -> Compiled:
         slopes = scores_at_zero(records, structure.predictor, structure.latent, backend)
@@ -392,14 +394,14 @@ def build(records: Records, structure: BeliefNet, settings: "Settings") -> Metho
         return Compiled(contributions, partial(update, structure, settings.records_in_sums))
 
     def plain(state: State, draws: int, rng: np.random.Generator) -> Draws:
-        return _draw(structure, state.posterior, draws, rng)
+        return sample(families, state.posterior, draws, rng)
 
     def wide(state: State, draws: int, rng: np.random.Generator) -> Draws:
-        return _draw(structure, state.posterior | _widened(structure, state), draws, rng)
+        return sample(families, state.posterior | _widened(structure, state), draws, rng)
 
     return Method(
         size=layout.size,
-        releases=(_release(structure, settings),),
+        releases=(settings.release_spec(DEFAULTS.releases, clip_norm, rate),),
         compile=compile_parts,
         init=partial(start, records, structure),
         query=lambda state, rng: Query(
@@ -414,15 +416,6 @@ def build(records: Records, structure: BeliefNet, settings: "Settings") -> Metho
         doubts=lambda state: (doubt,) if settings.noisy else (),
         defaults=(DEFAULTS,),
     )
-
-
-def _release(structure: BeliefNet, settings: "Settings") -> ReleaseSpec:
-    rate = 1.0
-    if settings.sampling is not Full:
-        of_batch = DEFAULTS.batch / (settings.num_records or np.inf)
-        rate = min(1.0, max(DEFAULTS.sample_rate, of_batch))
-    clip_norm = DEFAULTS.clip_norm * structure.shape[0] ** 0.5
-    return settings.release_spec(DEFAULTS.releases, clip_norm, rate)
 
 
 def start(records: Records, structure: BeliefNet, rng: np.random.Generator) -> State:
@@ -485,16 +478,16 @@ class Moments(NamedTuple):
         # a difference of squares, raised by its rounding error: no norm may be short
         squares = np.maximum(straight - crossed + correction, 0.0)
         squares += 1e-12 * (straight + correction)
-        return Sums(np.sqrt(squares), np.sqrt(curvature))
+        return {"score": np.sqrt(squares), "curvature": np.sqrt(curvature)}
 
     def sums(self, context: Context, weights: np.ndarray) -> Sums:
         """Weighted sums over records."""
         p, u = self.features, self.spread
         residual, weight = (weights[:, None] * x for x in (self.residual, self.weight))
-        return Sums(
-            residual.T @ p - context.mean * (weight.T @ u),
-            (weights[:, None] * p).T @ p + np.diag(weights @ u),
-        )
+        return {
+            "score": residual.T @ p - context.mean * (weight.T @ u),
+            "curvature": (weights[:, None] * p).T @ p + np.diag(weights @ u),
+        }
 
 
 # (slopes at psi = 0, (rows, J), Context) -> moments of the latents of a batch, one row a record
@@ -537,8 +530,8 @@ def contribution(
     return FactoredContribution(
         layout.size,
         ARRAYS * sum(layout.parts["score"].shape),
-        norms=lambda at, context: layout.norms(at.norms(context)._asdict()),
-        weighted_sum=lambda at, context, weights: layout.pack(at.sums(context, weights)._asdict()),
+        norms=lambda at, context: layout.norms(at.norms(context)),
+        weighted_sum=lambda at, context, weights: layout.pack(at.sums(context, weights)),
         prepare=lambda batch, context: infer(slopes(batch), context),
         parts_norm=np.inf,  # the parts of a score may cancel within a record
     )
@@ -563,15 +556,15 @@ def update(
     """Average the curvature, move the means, then update everything behind them."""
     rate = noisy.sample_rate
     sd = noisy.sd / rate
-    sums = Sums(**layout_of(structure.shape).unpack(noisy.value / rate))
-    curvature = averaged(state.t, state.curvature, sums, sd, num_records)
+    sums = layout_of(structure.shape).unpack(noisy.value / rate)
+    curvature = averaged(state.t, state.curvature, sums["curvature"], sd, num_records)
     # noise, and the error of a drawn batch, in steps of psi relative to the outcomes' own scale
     own = float(np.mean(1 / structure.curvature))
     noise_of_psi = sd * own * curvature.inverse_trace**0.5
     n = len(curvature.average)
     of_batch = (own * n * (1 - rate) / (rate * curvature.number)) ** 0.5
     rho = step_length(state.t, float(np.hypot(noise_of_psi, of_batch)))
-    mean, alpha, spread = _step(structure, state.posterior, sums, curvature, rho)
+    mean, alpha, spread = _step(structure, state.posterior, sums["score"], curvature, rho)
     precisions = structure.curvature[:, None] * np.diag(curvature.corrected) + alpha
     precision = split(structure, precisions)
     moved: Posterior = {
@@ -584,7 +577,7 @@ def update(
 
 
 def averaged(
-    t: int, before: np.ndarray, sums: Sums, sd: float, num_records: int | None
+    t: int, before: np.ndarray, latest: np.ndarray, sd: float, num_records: int | None
 ) -> Curvature:
     """Average the curvature of release t with those before it; the first with a public guess."""
     weight = 0.5 if t == 0 else max(1 / (t + 1), DEFAULTS.curvature_weight)
@@ -593,8 +586,8 @@ def averaged(
         DEFAULTS.count_deviations * noise, DEFAULTS.count_share * (num_records or 0), DEFAULTS.least
     )
     if t == 0:
-        before = max(sums.curvature[-1, -1], least) * before
-    average = (1 - weight) * before + weight * sums.curvature
+        before = max(latest[-1, -1], least) * before
+    average = (1 - weight) * before + weight * latest
     count = max(average[-1, -1], least)
     share = min(1.0, count / num_records) if num_records else 1.0
     values, vectors = np.linalg.eigh(average)
@@ -616,13 +609,13 @@ def _stationary(noise: float, allowed: float) -> float:
 
 
 def _step(
-    structure: BeliefNet, posterior: Posterior, sums: Sums, curvature: Curvature, rho: float
+    structure: BeliefNet, posterior: Posterior, score: np.ndarray, curvature: Curvature, rho: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return means m after a step rho (w H + alpha)^-1 (g - alpha m), alpha, and m's noise."""
     messages = {name: structure.prior.message(name, posterior) for name in structure.moved}
     linear, alpha = side_by_side(structure, messages)
     mean, _ = side_by_side(structure, _moments(structure, posterior))
-    slope = sums.score / curvature.share + linear - alpha * mean
+    slope = score / curvature.share + linear - alpha * mean
     n = mean.shape[1] if structure.intercept else mean.shape[1] - 1
     shared = curvature.corrected[:n, :n]
     mean[:, :n] += rho * solve_rows(shared, structure.curvature, alpha[:, :n], slope[:, :n])
@@ -660,13 +653,6 @@ def _moved_log_odds(
     precision = omega + alpha
     slope = ones.reshape(mean.shape) - number / 2 - omega * mean + linear - alpha * mean
     return {name: (precision * mean + rho * slope, precision)}
-
-
-def _draw(
-    structure: BeliefNet, posterior: Posterior, draws: int, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
-    families = structure.prior.families.items()
-    return {name: family.sample(posterior[name], draws, rng) for name, family in families}
 
 
 def _widened(structure: BeliefNet, state: State) -> Posterior:

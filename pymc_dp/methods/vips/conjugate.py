@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.traversal import ancestors
@@ -18,32 +18,32 @@ from scipy.special import softmax
 
 from pymc_dp.contributions.gradients import by_record, checked
 from pymc_dp.contributions.layout import Layout, Part
-from pymc_dp.methods.conjugate.blocks import (
+from pymc_dp.methods.conjugate import (
+    BETA,
+    DIRICHLET,
+    NORMAL,
     AtPoint,
     ConjugatePrior,
+    ExponentialFamily,
+    Natural,
+    NoisyBlock,
     Point,
     Rule,
     at_point,
     average,
     conjugate_prior,
     describe,
+    draw,
     families_of,
     flat_moments,
     nearly_equal,
     probe_point,
     probe_rows,
     rules_of,
-)
-from pymc_dp.methods.conjugate.exponential import (
-    BETA,
-    DIRICHLET,
-    NORMAL,
-    ExponentialFamily,
-    Natural,
-    NoisyBlock,
-    draw,
+    sample,
     within_bounds,
 )
+from pymc_dp.methods.linear import VipsOptions
 from pymc_dp.methods.method import (
     BY_ROUNDS,
     NEWTON,
@@ -69,9 +69,6 @@ from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch, Noisy, Query, RowContribution
 from pymc_dp.privacy.norms import row_norms
-
-if TYPE_CHECKING:
-    from pymc_dp.methods.vips.vips import Settings
 
 
 class Defaults(NamedTuple):
@@ -99,16 +96,18 @@ OVERLAPPING = (
 Posterior = dict[str, Natural]
 
 
-class Structure(NamedTuple):
-    """A model whose blocks are all conjugate."""
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """A model whose blocks are all conjugate; functions of batches are compiled on first use."""
 
+    records: Records
     prior: ConjugatePrior
     # families of the blocks in the likelihood; nothing is released about the others, which follow
     # from these
     in_likelihood: dict[str, ExponentialFamily]
     mixtures: tuple[Mixture, ...]
     completed: Tensor  # the log likelihood of one record, its mixtures' components weighted
-    starts_distinct: bool  # whether the author's initial values of a Gaussian block differ
+    backend: str = "python"
 
     @property
     def families(self) -> Mapping[str, ExponentialFamily]:
@@ -116,9 +115,100 @@ class Structure(NamedTuple):
         return self.prior.families
 
     @property
+    def gaussian(self) -> list[str]:
+        """Names of the Gaussian latents."""
+        return [name for name, family in self.families.items() if family is NORMAL]
+
+    @property
     def has_probabilities_alone(self) -> bool:
         """Whether all that the likelihood reads are probabilities."""
         return all(family in (BETA, DIRICHLET) for family in self.in_likelihood.values())
+
+    @property
+    def starts_distinct(self) -> bool:
+        """Whether the author's initial values of a Gaussian block differ."""
+        return any(self.differs(name) for name in self.gaussian if name in self.in_likelihood)
+
+    def differs(self, name: str) -> bool:
+        """Whether the author's initial values of a latent differ."""
+        return np.unique(self.records.point[name]).size > 1
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a latent."""
+        return self.records.point[name].shape
+
+    def zeros(self) -> Posterior:
+        """Natural parameters of a likelihood without records."""
+        return {
+            name: (np.zeros(self.shape(name)),) * len(family.parameters)
+            for name, family in self.families.items()
+        }
+
+    def within_bounds(self, likelihood: NoisyAverage[Posterior]) -> Posterior:
+        """Raise released natural parameters to their lower bounds."""
+        value, variance = likelihood
+        return {
+            name: within_bounds(family, value[name], variance[name])
+            for name, family in self.families.items()
+        }
+
+    @property
+    def layout(self) -> Layout:
+        """A record's vector: all natural parameters of the blocks in the likelihood."""
+        blocks = self.in_likelihood.items()
+        return Layout(
+            {name: Part((len(family.parameters), *self.shape(name))) for name, family in blocks}
+        )
+
+    def responsibilities(self, batch: Batch, rules: Iterable[Rule]) -> list[np.ndarray]:
+        """E-step: softmax of the expected log joint densities; one array a mixture."""
+        if not self.mixtures:
+            return []
+        expected = average(partial(self.joint, batch), rules)
+        axes = [tuple(a + 1 for a in mixture.axis) for mixture in self.mixtures]
+        return [softmax(x, axis=axis) for x, axis in zip(expected, axes, strict=True)]
+
+    def at_point(self, name: str, batch: Batch, weights: list[np.ndarray], point: Point) -> Natural:
+        """Statistics of one block at a point of all latents, each (rows, *shape of the block)."""
+        return self._of_blocks[name](batch, point, *weights)
+
+    def expected(
+        self, name: str, batch: Batch, weights: list[np.ndarray], posterior: Posterior
+    ) -> Natural:
+        """Statistics of one block: its own reference point, the other blocks averaged."""
+        rules = rules_of(self.families, posterior, own=name)
+        return tuple(average(partial(self.at_point, name, batch, weights), rules))
+
+    def in_support(self, batch: Batch, posterior: Posterior) -> np.ndarray:
+        """Whether each record is in the likelihood's support, (rows,)."""
+        families = self.families.items()
+        point = {name: family.reference(posterior[name]) for name, family in families}
+        return self._support(batch, point)[0]
+
+    @cached_property
+    def _of_blocks(self) -> dict[str, AtPoint]:
+        weights = {
+            mixture.weights: pt.tensor(dtype="float64", shape=(None, *mixture.weights.type.shape))
+            for mixture in self.mixtures
+        }
+        compiled = {}
+        for name, family in self.in_likelihood.items():
+            one = family.statistics(self.completed, self.records.latents[name])
+            rows = [checked(self.records, row) for row in by_record(self.records, one, weights)]
+            compiled[name] = self._compiled(rows, list(weights.values()))
+        return compiled
+
+    @cached_property
+    def joint(self) -> AtPoint:
+        """Log joint densities of every mixture's components."""
+        return self._compiled(by_record(self.records, [mixture.joint for mixture in self.mixtures]))
+
+    @cached_property
+    def _support(self) -> AtPoint:
+        return self._compiled([pt.isfinite(self.records.batch.log_likelihood())])
+
+    def _compiled(self, rows: list[Tensor], further: Sequence[AnyVariable] = ()) -> AtPoint:
+        return at_point(self.records, self.records.batch, rows, further, self.backend)
 
 
 def recognise(records: Records) -> Structure:
@@ -129,16 +219,12 @@ def recognise(records: Records) -> Structure:
     ancestry = set(ancestors([completed]))
     in_likelihood = {name: f for name, f in families.items() if records.latents[name] in ancestry}
     prior = conjugate_prior(records, families, rng)
-    distinct = any(
-        np.unique(records.point[name]).size > 1 for name, f in in_likelihood.items() if f is NORMAL
-    )
-    structure = Structure(prior, in_likelihood, mixtures, completed, distinct)
-    likelihood = Statistics(records, structure, "python")
+    structure = Structure(records, prior, in_likelihood, mixtures, completed)
     batch, first = probe_rows(records, rng, (0, 1, 1)), probe_point(records, families, rng)
-    weights = likelihood.responsibilities(batch, [[first]])
+    weights = structure.responsibilities(batch, [[first]])
     for name in in_likelihood:
         second = first | {name: probe_point(records, families, rng)[name]}
-        rows = [likelihood.at_point(name, batch, weights, point) for point in (first, second)]
+        rows = [structure.at_point(name, batch, weights, point) for point in (first, second)]
         if not all(map(nearly_equal, *rows)):
             of = ", ".join(f"`{term}`" for term in records.term_names)
             raise NotConjugateError(f"the likelihood of {of} is not conjugate to `{name}`")
@@ -165,66 +251,6 @@ def roles(records: Records, structure: Structure) -> dict[str, str]:
     return roles
 
 
-@dataclass(frozen=True, eq=False)
-class Statistics:
-    """The statistics of a batch, one row a record; functions are compiled on first use."""
-
-    records: Records
-    structure: Structure
-    backend: str
-
-    def responsibilities(self, batch: Batch, rules: Iterable[Rule]) -> list[np.ndarray]:
-        """E-step: softmax of the expected log joint densities; one array a mixture."""
-        if not self.structure.mixtures:
-            return []
-        expected = average(partial(self.joint, batch), rules)
-        axes = [tuple(a + 1 for a in mixture.axis) for mixture in self.structure.mixtures]
-        return [softmax(x, axis=axis) for x, axis in zip(expected, axes, strict=True)]
-
-    def at_point(self, name: str, batch: Batch, weights: list[np.ndarray], point: Point) -> Natural:
-        """Statistics of one block at a point of all latents, each (rows, *shape of the block)."""
-        return self._of_blocks[name](batch, point, *weights)
-
-    def expected(
-        self, name: str, batch: Batch, weights: list[np.ndarray], posterior: Posterior
-    ) -> Natural:
-        """Statistics of one block: its own reference point, the other blocks averaged."""
-        rules = rules_of(self.structure.families, posterior, own=name)
-        return tuple(average(partial(self.at_point, name, batch, weights), rules))
-
-    def in_support(self, batch: Batch, posterior: Posterior) -> np.ndarray:
-        """Whether each record is in the likelihood's support, (rows,)."""
-        families = self.structure.families.items()
-        point = {name: family.reference(posterior[name]) for name, family in families}
-        return self._support(batch, point)[0]
-
-    @cached_property
-    def _of_blocks(self) -> dict[str, AtPoint]:
-        weights = {
-            mixture.weights: pt.tensor(dtype="float64", shape=(None, *mixture.weights.type.shape))
-            for mixture in self.structure.mixtures
-        }
-        compiled = {}
-        for name, family in self.structure.in_likelihood.items():
-            one = family.statistics(self.structure.completed, self.records.latents[name])
-            rows = [checked(self.records, row) for row in by_record(self.records, one, weights)]
-            compiled[name] = self._compiled(rows, list(weights.values()))
-        return compiled
-
-    @cached_property
-    def joint(self) -> AtPoint:
-        """Log joint densities of every mixture's components."""
-        joint = [mixture.joint for mixture in self.structure.mixtures]
-        return self._compiled(by_record(self.records, joint))
-
-    @cached_property
-    def _support(self) -> AtPoint:
-        return self._compiled([pt.isfinite(self.records.batch.log_likelihood())])
-
-    def _compiled(self, rows: list[Tensor], further: Sequence[AnyVariable] = ()) -> AtPoint:
-        return at_point(self.records, self.records.batch, rows, further, self.backend)
-
-
 class Context(NamedTuple):
     """Public values that a record's vector depends on."""
 
@@ -242,45 +268,7 @@ class State(NamedTuple):
     context: Context  # the posterior, at which the next batch is evaluated
 
 
-class Fit(NamedTuple):
-    """What the updates of one fit share; public values and compiled graphs."""
-
-    records: Records
-    structure: Structure
-    layout: Layout
-    probe: Statistics
-    settings: "Settings"
-
-    @property
-    def gaussian(self) -> list[str]:
-        """Names of the Gaussian latents."""
-        return [name for name, f in self.structure.families.items() if f is NORMAL]
-
-    def starts_distinct(self, name: str) -> bool:
-        """Whether the author's initial values of a latent differ."""
-        return np.unique(self.records.point[name]).size > 1
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a latent."""
-        return self.records.point[name].shape
-
-    def zeros(self) -> Posterior:
-        """Natural parameters of a likelihood without records."""
-        return {
-            name: (np.zeros(self.shape(name)),) * len(family.parameters)
-            for name, family in self.structure.families.items()
-        }
-
-    def within_bounds(self, likelihood: NoisyAverage[Posterior]) -> Posterior:
-        """Raise released natural parameters to their lower bounds."""
-        value, variance = likelihood
-        return {
-            name: within_bounds(family, value[name], variance[name])
-            for name, family in self.structure.families.items()
-        }
-
-
-def build(records: Records, structure: Structure, settings: "Settings") -> Method | OnScale:
+def build(records: Records, structure: Structure, settings: VipsOptions) -> Method | OnScale:
     """Build VIPS for a conjugate model: closed-form updates, or rounds.
 
     **Privacy.** Each release of sums is one vector: the statistics of all blocks in the
@@ -288,14 +276,11 @@ def build(records: Records, structure: Structure, settings: "Settings") -> Metho
     Before these, or before rounds, Gaussian components of known covariance that start at one place
     take one release of a sketch (`SketchedStart`); others of one start a few sums before rounds.
     """
-    probe = Statistics(records, structure, "python")
-    norm = common_norm(records, structure, probe)
+    norm = common_norm(structure)
     rounds = settings.rounds_from()
     if norm is None and not structure.mixtures and rounds:
         return rounds
-    families, layout = structure.families, layout_of(records, structure)
-    once = _depend_on_records_alone(records, structure)
-    fit = Fit(records, structure, layout, probe, settings)
+    families = structure.families
     exact = norm is not None or (bool(structure.mixtures) and structure.has_probabilities_alone)
     doubts: list[Doubt] = []
     if settings.noisy and not exact:
@@ -303,21 +288,23 @@ def build(records: Records, structure: Structure, settings: "Settings") -> Metho
     if settings.noisy and structure.mixtures:
         doubts.append(too_narrow(structure.in_likelihood, OVERLAPPING))
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
+    if _depend_on_records_alone(structure):
+        count = 1
 
     def plain(state: State, draws: int, rng: np.random.Generator) -> Draws:
-        posterior = state.context.posterior
-        return {name: f.sample(posterior[name], draws, rng) for name, f in families.items()}
+        return sample(families, state.context.posterior, draws, rng)
 
     method = Method(
-        size=layout.size,
-        releases=(settings.release_spec(1 if once else count, norm or DEFAULTS.clip_norm),),
+        size=structure.layout.size,
+        releases=(settings.release_spec(count, norm or DEFAULTS.clip_norm),),
         compile=lambda backend: Compiled(
-            {"statistics": contribution(records, structure, backend)}, partial(_update, fit)
+            {"statistics": contribution(dataclasses.replace(structure, backend=backend))},
+            partial(_update, structure, settings.rate),
         ),
-        init=partial(initial_state, fit),
+        init=partial(initial_state, structure),
         query=lambda state, rng: Query("statistics", state.context),
         posterior=plain,
-        noise_aware=beside(plain, partial(_noise_aware, fit)),
+        noise_aware=beside(plain, partial(_noise_aware, structure)),
         describe=lambda state: describe(
             records, families, state.context.posterior, state.likelihood.variance
         ),
@@ -331,81 +318,64 @@ def build(records: Records, structure: Structure, settings: "Settings") -> Metho
     )
     if not structure.mixtures:
         return method
-    rounds = settings.rounds_from(partial(start_of_rounds, fit, method))
+    number = settings.records_in_sums
+    rounds = settings.rounds_from(partial(start_of_rounds, structure, number, method))
     if rounds:
         return rounds
     sketched = SketchedStart.recognised(records)
     if sketched is None:
         return method
-    prior = _prior(fit, np.random.default_rng(0))
-    return sketched.before(
-        method,
-        lambda v: _start(fit, prior, sketched.model.prior.point(v)),
-        settings.records_in_sums,
-    )
+    prior = _prior(structure, np.random.default_rng(0))
+    return sketched.before(method, partial(_start, structure, prior), number)
 
 
 def algorithm(records: Records, structure: Structure) -> Algorithm:
     """Return what fits a model by default."""
-    if structure.mixtures:
-        return NEWTON
-    norm = common_norm(records, structure, Statistics(records, structure, "python"))
-    return NEWTON if norm is None else VARIATIONAL_BAYES
+    return NEWTON if structure.mixtures or common_norm(structure) is None else VARIATIONAL_BAYES
 
 
-def common_norm(records: Records, structure: Structure, statistics: Statistics) -> float | None:
+def common_norm(structure: Structure) -> float | None:
     """Return the norm of every record's statistics; None where norms may differ."""
     families = structure.in_likelihood
     if structure.mixtures or not structure.has_probabilities_alone:
         return None
     rng = np.random.default_rng(0)
-    batch = probe_rows(records, rng, OUTCOMES)
-    posterior = {n: f.random_parameters(records.point[n].shape, rng) for n, f in families.items()}
-    parts = [x for n in families for x in statistics.expected(n, batch, [], posterior)]
+    batch = probe_rows(structure.records, rng, OUTCOMES)
+    posterior = {n: f.random_parameters(structure.shape(n), rng) for n, f in families.items()}
+    parts = [x for n in families for x in structure.expected(n, batch, [], posterior)]
     norms = row_norms(np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1))
     # a likelihood that rules one of them out is neither Bernoulli nor categorical
-    possible = statistics.in_support(batch, posterior).all()
+    possible = structure.in_support(batch, posterior).all()
     equal = possible and norms[0] > 0 and np.allclose(norms, norms[0], rtol=1e-9, atol=0)
     return float(norms[0]) if equal else None
 
 
-def _depend_on_records_alone(records: Records, structure: Structure) -> bool:
+def _depend_on_records_alone(structure: Structure) -> bool:
     """Whether every block's statistics are functions of the record alone."""
     if structure.mixtures:
         return False
+    latents = structure.records.latents
     for name, family in structure.families.items():
-        x = records.latents[name]
-        others = set(records.latents.values()) - {x}
-        if others.intersection(ancestors(family.statistics(structure.completed, x))):
+        statistics = family.statistics(structure.completed, latents[name])
+        if {*latents.values()}.difference([latents[name]]).intersection(ancestors(statistics)):
             return False
     return True
 
 
-def layout_of(records: Records, structure: Structure) -> Layout:
-    """Lay out a record's vector: all natural parameters of the blocks in the likelihood."""
-    return Layout(
-        {
-            name: Part((len(family.parameters), *records.point[name].shape))
-            for name, family in structure.in_likelihood.items()
-        }
-    )
-
-
-def contribution(records: Records, structure: Structure, backend: str) -> RowContribution:
+def contribution(structure: Structure) -> RowContribution:
     """Contribute expected sufficient statistics, block by block; the context is a `Context`."""
-    statistics = Statistics(records, structure, backend)
-    layout = layout_of(records, structure)
+    layout = structure.layout
 
     def prepare(batch: Batch, context: Context) -> np.ndarray:
         posterior, units = context
-        weights = statistics.responsibilities(batch, rules_of(structure.families, posterior))
+        weights = structure.responsibilities(batch, rules_of(structure.families, posterior))
         parts = {}
         for name, family in structure.in_likelihood.items():
-            expected = statistics.expected(name, batch, weights, posterior)
+            expected = structure.expected(name, batch, weights, posterior)
             at = family.reference(posterior[name])
             parts[name] = np.stack(family.whiten(expected, at, units[name]), axis=1)
         # a record outside the likelihood's support must not contribute
-        inside = statistics.in_support(batch, posterior)
+        inside = structure.in_support(batch, posterior)
         return np.where(inside[:, None], layout.pack(parts), np.nan)
 
     return RowContribution(
@@ -413,71 +383,68 @@ def contribution(records: Records, structure: Structure, backend: str) -> RowCon
     )
 
 
-def initial_state(fit: Fit, rng: np.random.Generator) -> State:
+def initial_state(structure: Structure, rng: np.random.Generator) -> State:
     """Start at the prior; components of a mixture start at different public points."""
     # these are the author's initial values where they differ, else draws from the prior
-    posterior = _prior(fit, rng)
+    posterior = _prior(structure, rng)
     points = {}
-    for name in fit.gaussian or _of_components(fit) if fit.structure.mixtures else ():
-        family, eta = fit.structure.families[name], posterior[name]
+    for name in structure.gaussian or _of_components(structure) if structure.mixtures else ():
+        family, eta = structure.families[name], posterior[name]
         drawn = family.sample(family.around(eta, family.reference(eta), 1.0), 1, rng)[0]
-        points[name] = fit.records.point[name] if fit.starts_distinct(name) else drawn
-    return _start(fit, posterior, points)
+        points[name] = structure.records.point[name] if structure.differs(name) else drawn
+    return _start(structure, posterior, points)
 
 
-def _prior(fit: Fit, rng: np.random.Generator) -> Posterior:
-    posterior = {
-        name: family.random_parameters(fit.shape(name), rng)
-        for name, family in fit.structure.families.items()
-    }
-    return fit.structure.prior.coordinate_ascent(fit.structure.families, {}, posterior)
+def _prior(structure: Structure, rng: np.random.Generator) -> Posterior:
+    families = structure.families
+    posterior = {n: f.random_parameters(structure.shape(n), rng) for n, f in families.items()}
+    return structure.prior.coordinate_ascent(families, {}, posterior)
 
 
-def _start(fit: Fit, posterior: Posterior, points: dict[str, np.ndarray]) -> State:
+def _start(structure: Structure, posterior: Posterior, points: Values) -> State:
     """Start from the prior, with some latents near given points."""
     posterior = posterior | {
-        name: fit.structure.families[name].around(posterior[name], point, DEFAULTS.start_precision)
+        name: structure.families[name].around(posterior[name], point, DEFAULTS.start_precision)
         for name, point in points.items()
     }
-    return State(0, NoisyAverage(fit.zeros(), fit.zeros()), context_at(fit, posterior))
+    nothing = NoisyAverage(structure.zeros(), structure.zeros())
+    return State(0, nothing, context_at(structure, posterior))
 
 
-def _of_components(fit: Fit) -> list[str]:
+def _of_components(structure: Structure) -> list[str]:
     """Names of the latents by which components differ, other than their weights."""
-    rng = np.random.default_rng(0)
-    batch = probe_rows(fit.records, rng, (0, 1, 1))
-    first, second = (probe_point(fit.records, fit.structure.families, rng) for _ in range(2))
+    records, families, rng = structure.records, structure.families, np.random.default_rng(0)
+    batch = probe_rows(records, rng, (0, 1, 1))
+    first, second = (probe_point(records, families, rng) for _ in range(2))
 
     def differences(point: Point) -> tuple[np.ndarray, ...]:
-        return tuple(np.diff(joint, axis=0) for joint in fit.probe.joint(batch, point))
+        return tuple(np.diff(joint, axis=0) for joint in structure.joint(batch, point))
 
     return [
         name
-        for name in fit.structure.in_likelihood
+        for name in structure.in_likelihood
         if not all(map(nearly_equal, differences(first), differences(first | {name: second[name]})))
     ]
 
 
-def start_of_rounds(fit: Fit, sums: Method) -> PrivateStart | None:
+def start_of_rounds(structure: Structure, number: int | None, sums: Method) -> PrivateStart | None:
     """Separate components of one start: by a sketch where one can show them, else by sums."""
-    sketched = SketchedStart.recognised(fit.records)
+    sketched = SketchedStart.recognised(structure.records)
     if sketched:
-        return sketched.of_rounds(fit.settings.records_in_sums)
-    if any(map(fit.starts_distinct, fit.gaussian or _of_components(fit))):
+        return sketched.of_rounds(number)
+    if any(map(structure.differs, structure.gaussian or _of_components(structure))):
         return None  # the author's initial values separate the components
-    return PrivateStart(DEFAULTS.share_of_start, partial(_sums_before, fit, sums))
+    return PrivateStart(DEFAULTS.share_of_start, partial(_sums_before, structure, sums))
 
 
 def _sums_before(
-    fit: Fit, sums: Method, method: Method, begin: Callable[[Values], Any]
+    structure: Structure, sums: Method, method: Method, begin: Callable[[Values], Any]
 ) -> tuple[Method, Callable[[State], Any]]:
     """Let closed-form updates find where another method begins."""
 
     def begun(state: State) -> Any:
-        posterior = state.context.posterior
-        return begin(
-            {name: f.reference(posterior[name]) for name, f in fit.structure.families.items()}
-        )
+        posterior, families = state.context.posterior, structure.families.items()
+        return begin({name: family.reference(posterior[name]) for name, family in families})
 
     [release] = sums.releases
     few = dataclasses.replace(
@@ -486,52 +453,52 @@ def _sums_before(
     return reported_as(sums._replace(releases=(few,)), method, begun), begun
 
 
-def _update(fit: Fit, state: State, query: Query, noisy: Noisy) -> State:
+def _update(
+    structure: Structure, rate: Callable[[int], float], state: State, query: Query, noisy: Noisy
+) -> State:
     """Average the statistics with step rho_t, then update every block in closed form."""
-    latest, variance = _restored(fit, state.context, noisy)
-    likelihood = state.likelihood.add(latest, variance, fit.settings.rate(state.t))
-    posterior = fit.structure.prior.coordinate_ascent(
-        fit.structure.families, fit.within_bounds(likelihood), state.context.posterior
+    latest, variance = _restored(structure, state.context, noisy)
+    likelihood = state.likelihood.add(latest, variance, rate(state.t))
+    posterior = structure.prior.coordinate_ascent(
+        structure.families, structure.within_bounds(likelihood), state.context.posterior
     )
-    return State(state.t + 1, likelihood, context_at(fit, posterior))
+    return State(state.t + 1, likelihood, context_at(structure, posterior))
 
 
-def _restored(fit: Fit, context: Context, noisy: Noisy) -> tuple[Posterior, Posterior]:
+def _restored(structure: Structure, context: Context, noisy: Noisy) -> tuple[Posterior, Posterior]:
     """Turn a released vector into natural parameters, and into the variances of their noise."""
-    sums = fit.layout.unpack(noisy.value / noisy.sample_rate)
+    sums = structure.layout.unpack(noisy.value / noisy.sample_rate)
     sd = noisy.sd / noisy.sample_rate
-    latest, variance = fit.zeros(), fit.zeros()
+    latest, variance = structure.zeros(), structure.zeros()
     for name, whitened in sums.items():
-        family, unit = fit.structure.families[name], context.units[name]
+        family, unit = structure.families[name], context.units[name]
         at = family.reference(context.posterior[name])
         latest[name] = family.restore(tuple(whitened), at, unit)
         # restoring is linear: the noise of each parameter by itself, then the sum of the squares
-        alone = np.multiply.outer(np.eye(len(whitened)), np.full(fit.shape(name), sd))
+        alone = np.multiply.outer(np.eye(len(whitened)), np.full(structure.shape(name), sd))
         restored = [family.restore(tuple(noise), at, unit) for noise in alone]
         variance[name] = tuple(sum(x**2 for x in each) for each in zip(*restored, strict=True))
     return latest, variance
 
 
-def context_at(fit: Fit, posterior: Posterior) -> Context:
+def context_at(structure: Structure, posterior: Posterior) -> Context:
     """Take the units of the next release from a probe row that belongs to all components."""
-    batch = probe_rows(fit.records, np.random.default_rng(0), [1])
-    rules = rules_of(fit.structure.families, posterior)
-    weights = [np.ones_like(x) for x in fit.probe.responsibilities(batch, rules)]
-    units = {name: np.ones(fit.shape(name)) for name in fit.structure.in_likelihood}
-    for name, family in fit.structure.in_likelihood.items():
+    batch = probe_rows(structure.records, np.random.default_rng(0), [1])
+    rules = rules_of(structure.families, posterior)
+    weights = [np.ones_like(x) for x in structure.responsibilities(batch, rules)]
+    units = {name: np.ones(structure.shape(name)) for name in structure.in_likelihood}
+    for name, family in structure.in_likelihood.items():
         if family is NORMAL:
-            _, precision = fit.probe.expected(name, batch, weights, posterior)
+            _, precision = structure.expected(name, batch, weights, posterior)
             units[name] = np.maximum(np.abs(precision[0]), SMALLEST_UNIT)
     return Context(posterior, units)
 
 
-def _noise_aware(
-    fit: Fit, state: State, draws: int, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
+def _noise_aware(structure: Structure, state: State, draws: int, rng: np.random.Generator) -> Draws:
     """Draw every block, with the noise of the releases on the likelihood's part."""
     posterior, (value, variance) = state.context.posterior, state.likelihood
-    bounded, values = fit.within_bounds(state.likelihood), {}
-    for name, family in fit.structure.families.items():
+    bounded, values = structure.within_bounds(state.likelihood), {}
+    for name, family in structure.families.items():
         prior = tuple(a - b for a, b in zip(posterior[name], bounded[name], strict=True))
         values[name] = draw(family, NoisyBlock(prior, value[name], variance[name]), draws, rng)
     return values

@@ -13,7 +13,7 @@ is rare: each of its counts is smaller than the noise, while their distribution 
 
 import dataclasses
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xarray as xr
@@ -21,23 +21,24 @@ from pytensor.tensor.random.basic import DirichletRV
 from scipy.sparse import csr_matrix
 
 from pymc_dp.accounting.plan import Full, ReleaseSpec
-from pymc_dp.methods.conjugate.blocks import at_point, conjugate_prior, dims_of, nearly_equal
-from pymc_dp.methods.conjugate.exponential import (
+from pymc_dp.methods.conjugate import (
     DIRICHLET,
     NoisyBlock,
+    at_point,
+    conjugate_prior,
+    dims_of,
     draw,
     geometric_mean,
-    gradients,
+    nearly_equal,
 )
+from pymc_dp.methods.linear import VipsOptions
 from pymc_dp.methods.method import TOPICS, VARIATIONAL_BAYES, Compiled, Method, beside
 from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError
+from pymc_dp.methods.prior import gradients
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
 from pymc_dp.privacy.contribution import Batch, FactoredContribution, Noisy, Query
-
-if TYPE_CHECKING:
-    from pymc_dp.methods.vips.vips import Settings
 
 
 class Schedule(NamedTuple):
@@ -183,7 +184,7 @@ def roles(records: Records, model: TopicModel) -> dict[str, str]:
     }
 
 
-def build(records: Records, model: TopicModel, settings: "Settings", form: Any = None) -> Method:
+def build(records: Records, model: TopicModel, settings: VipsOptions, form: Any = None) -> Method:
     """Build VIPS for a topic model, with another state where a ``form`` of the paper asks for it.
 
     **Privacy.** A release is a sum over documents of matrices (topics, words), each clipped in
@@ -219,16 +220,6 @@ def build(records: Records, model: TopicModel, settings: "Settings", form: Any =
     )
 
 
-class Released(NamedTuple):
-    """Noisy sums over documents."""
-
-    totals: np.ndarray  # shape (words,)
-    totals_sd: float  # standard deviation of the noise on each of them
-    # shape (topics, words): by topic, averaged over releases; raw, so they may be negative
-    counts: np.ndarray
-    counts_sd: float
-
-
 class _Shrinking(NamedTuple):
     """Release totals once, then counts by topic; shrink the topics towards the totals.
 
@@ -240,9 +231,10 @@ class _Shrinking(NamedTuple):
 
     eta: np.ndarray  # the prior's concentration, (topics, words)
     t: int
-    totals: np.ndarray  # shape (words,)
+    totals: np.ndarray  # noisy, shape (words,)
     totals_sd: float  # of their noise
-    counts: NoisyAverage[np.ndarray]  # by topic, (topics, words), with one variance
+    # by topic, (topics, words), with one variance; raw, so they may be negative
+    counts: NoisyAverage[np.ndarray]
     start: np.ndarray  # shape (topics, words): public random factors by which the topics differ
 
     @classmethod
@@ -252,7 +244,7 @@ class _Shrinking(NamedTuple):
         return cls(eta, 0, np.zeros(eta.shape[1]), 0.0, nothing, start)
 
     @staticmethod
-    def releases(settings: "Settings") -> tuple[ReleaseSpec, ...]:
+    def releases(settings: VipsOptions) -> tuple[ReleaseSpec, ...]:
         """Split the budget; the noisier of the two releases is the one that has a share."""
         topics, share = counts_spec(settings), _schedule(settings).totals_share
         topics = dataclasses.replace(topics, name="topics")
@@ -264,12 +256,10 @@ class _Shrinking(NamedTuple):
     def query(self) -> Query:
         return Query("topics", self._means()[0]) if self.t else Query("totals", None)
 
-    def update(self, settings: "Settings", noisy: Noisy) -> Self:
+    def update(self, settings: VipsOptions, noisy: Noisy) -> Self:
         if not self.t:
             return self._replace(t=1, totals=noisy.value, totals_sd=noisy.sd)
-        if settings.kappa is None:
-            settings = dataclasses.replace(settings, kappa=_schedule(settings).kappa)
-        rho = max(1 / self.t, settings.rate(self.t))
+        rho = max(1 / self.t, settings.rate(self.t, _schedule(settings).kappa))
         counts = self.counts.add(*counts_of(noisy, self.eta.shape), rho)
         return self._replace(t=self.t + 1, counts=counts)
 
@@ -281,23 +271,24 @@ class _Shrinking(NamedTuple):
         return np.asarray(np.maximum(self.counts.value.sum(axis=1), 0.0))
 
     def noise_variance(self) -> np.ndarray:
-        return shrunk(self._released()).variance
+        return shrunk(self).variance
+
+    @property
+    def counts_sd(self) -> float:
+        sd: float = float(self.counts.variance) ** 0.5
+        return sd
 
     def details(self) -> dict[str, Any]:
         return {
-            "noise_sd": ((), self._released().counts_sd),
+            "noise_sd": ((), self.counts_sd),
             "totals": ((1,), self.totals),
             "totals_noise_sd": ((), self.totals_sd),
         }
 
-    def _released(self) -> Released:
-        value, variance = self.counts
-        return Released(self.totals, self.totals_sd, value, float(variance) ** 0.5)
-
     def _means(self) -> tuple[np.ndarray, np.ndarray]:
         """Topics' words and masses; before counts by topic are released, all are nearly equal."""
         if self.t > 1:
-            beta, mass, _ = shrunk(self._released())
+            beta, mass, _ = shrunk(self)
             return beta, mass
         totals = denoised(self.totals, self.totals_sd)
         mass = np.full(len(self.start), totals.sum() / len(self.start))
@@ -309,7 +300,7 @@ def counts_of(noisy: Noisy, shape: tuple[int, ...]) -> tuple[np.ndarray, Any]:
     return noisy.value.reshape(shape) / noisy.sample_rate, (noisy.sd / noisy.sample_rate) ** 2
 
 
-def _schedule(settings: "Settings") -> Schedule:
+def _schedule(settings: VipsOptions) -> Schedule:
     """Choose by the caller's sample rate, else by the public number of records."""
     if settings.sample_rate is not None:
         return DEFAULTS.batches if settings.sample_rate < 1 else DEFAULTS.all_records
@@ -317,7 +308,7 @@ def _schedule(settings: "Settings") -> Schedule:
     return DEFAULTS.batches if many and settings.sampling is not Full else DEFAULTS.all_records
 
 
-def counts_spec(settings: "Settings") -> ReleaseSpec:
+def counts_spec(settings: VipsOptions) -> ReleaseSpec:
     """Describe the releases of counts by topic."""
     schedule = _schedule(settings)
     return settings.release_spec(schedule.releases, DEFAULTS.clip_norm, schedule.sample_rate)
@@ -406,7 +397,8 @@ def topic_counts(model: TopicModel, iterations: int) -> FactoredContribution:
         counts: np.ndarray = gather.T @ at.shares
         return counts.T.ravel()
 
-    return FactoredContribution(topics * words, width(topics, words), norms, weighted_sum, prepare)
+    width = words * (2 + topics // 4)  # of a document of a quarter of the vocabulary
+    return FactoredContribution(topics * words, width, norms, weighted_sum, prepare)
 
 
 def word_counts(model: TopicModel) -> FactoredContribution:
@@ -418,7 +410,7 @@ def word_counts(model: TopicModel) -> FactoredContribution:
 
     return FactoredContribution(
         words,
-        width(0, words),
+        2 * words,
         norms=lambda at, context: _norms(at, at.counts**2),
         weighted_sum=weighted_sum,
         prepare=lambda batch, context: read_documents(batch[model.counts]),
@@ -455,11 +447,6 @@ def explain(
     return Explained(documents, gamma, shares)
 
 
-def width(topics: int, words: int) -> int:
-    """Numbers that a document of a quarter of the vocabulary takes beside its dense row."""
-    return words * (2 + topics // 4)
-
-
 def _norms(documents: Documents, squares: np.ndarray) -> np.ndarray:
     """Norms of documents from the squared norms of their entries, which are far from underflow."""
     return np.where(documents.good, np.sqrt(documents.by_document(squares)), np.nan)
@@ -473,34 +460,32 @@ class Shrunk(NamedTuple):
     variance: np.ndarray  # shape (topics, words): of the counts, given what was released
 
 
-def shrunk(released: Released) -> Shrunk:
+def shrunk(state: _Shrinking) -> Shrunk:
     """Estimate topics and their masses from released sums."""
-    overall = _overall(released)
+    released, sd, overall = state.counts.value, state.counts_sd, _overall(state)
     frequent = _frequent(overall)
-    share = released.counts[:, frequent].sum(axis=1) / max(
-        overall[frequent].sum(), DEFAULTS.least_mean
-    )
+    share = released[:, frequent].sum(axis=1) / max(overall[frequent].sum(), DEFAULTS.least_mean)
     expected = np.outer(np.maximum(share, DEFAULTS.least_share / len(share)), overall)
-    slope = _slope(released.counts, expected, released.counts_sd)
-    counts = expected * np.maximum(1 + slope * (released.counts - expected), DEFAULTS.least_ratio)
+    slope = _slope(released, expected, sd)
+    counts = expected * np.maximum(1 + slope * (released - expected), DEFAULTS.least_ratio)
     of_all = counts.sum(axis=0)
     shares = np.divide(counts, of_all, out=np.zeros_like(counts), where=of_all > 0)
-    variance = released.counts_sd**2 * slope * expected
+    variance = sd**2 * slope * expected
     return Shrunk(normalised(overall * shares), counts.sum(axis=1), variance)
 
 
-def _overall(released: Released) -> np.ndarray:
+def _overall(state: _Shrinking) -> np.ndarray:
     """Pool the totals with the topics' sums: both estimate a word's frequency, up to a scale."""
-    overall = denoised(released.totals, released.totals_sd)
-    if released.totals_sd == 0 or released.counts_sd == 0:
+    overall = denoised(state.totals, state.totals_sd)
+    if state.totals_sd == 0 or state.counts_sd == 0:
         return overall
-    frequent = _frequent(overall)
-    sums = released.counts.sum(axis=0)
+    frequent, counts = _frequent(overall), state.counts.value
+    sums = counts.sum(axis=0)
     scale = max(sums[frequent].sum() / overall[frequent].sum(), 0.0)
-    of_totals = released.totals_sd**-2
-    of_sums = scale / (len(released.counts) * released.counts_sd**2)
+    of_totals = state.totals_sd**-2
+    of_sums = scale / (len(counts) * state.counts_sd**2)
     precision = of_totals + scale * of_sums
-    pooled = (of_totals * released.totals + of_sums * sums) / precision
+    pooled = (of_totals * state.totals + of_sums * sums) / precision
     return denoised(pooled, precision**-0.5)
 
 

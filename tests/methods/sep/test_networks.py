@@ -9,8 +9,8 @@ import pymc_dp
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import compile_method
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.registry import METHODS
-from pymc_dp.methods.sep import network_fit, sep
+from pymc_dp.methods.registry import DP_SEP, METHODS, OF_SEP, build_matching
+from pymc_dp.methods.sep import network_fit
 from pymc_dp.privacy.contribution import Noisy
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import build as model_of
@@ -21,8 +21,8 @@ X = RNG.normal(size=(N, D)) @ np.array([[1.0, 0.4, 0.0], [0.0, 1.0, 0.3], [0.0, 
 WEIGHTS = np.array([0.8, -0.5, 0.3])
 LINE = X @ WEIGHTS + 0.5 * RNG.normal(size=N)
 NOISE_SD = 0.3
-[NETWORK] = [found for found in sep.MODEL_CLASSES if found.build is network_fit.build]
-METHOD_OF_NETWORKS = sep.dp_sep((NETWORK,))
+[NETWORK] = [found for found in OF_SEP if found.build is network_fit.build]
+METHOD_OF_NETWORKS = DP_SEP._replace(build=lambda *x: build_matching("dp_sep", (NETWORK,), *x))
 
 
 def wave(rows, seed):
@@ -68,7 +68,7 @@ def predicted(idata, features, activate=lambda x: np.maximum(0, x)):
 
 
 def test_a_fit_without_hidden_units_finds_the_conjugate_mean(monkeypatch):
-    monkeypatch.setitem(METHODS, METHOD_OF_NETWORKS.name, METHOD_OF_NETWORKS)
+    monkeypatch.setitem(METHODS, "dp_sep", METHOD_OF_NETWORKS)
     idata = fit(lambda: linear(sigma=0.5), sampling="full", num_records=N, n=300)
     precision = X.T @ X / 0.25 + np.eye(D) / 4
     mean = np.linalg.solve(precision, X.T @ LINE / 0.25)
@@ -91,7 +91,7 @@ def steep():
 
     terms = {"epsilon": np.inf, "clip_norm": np.inf, "sampling": "full", "num_records": 200}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(METHODS, METHOD_OF_NETWORKS.name, METHOD_OF_NETWORKS)
+        patch.setitem(METHODS, "dp_sep", METHOD_OF_NETWORKS)
         prepared = set_up(model_of(build), "dp_sep", None, **terms)
     return prepared, compile_method(prepared, "python"), {"X": features, "y": y}
 

@@ -15,7 +15,7 @@ from scipy.special import digamma
 
 import pymc_dp
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.conjugate.exponential import DIRICHLET
+from pymc_dp.methods.conjugate import DIRICHLET
 from pymc_dp.privacy import clipping
 from pymc_dp.testing import deterministic_noise
 

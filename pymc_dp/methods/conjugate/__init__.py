@@ -1,1 +1,0 @@
-"""Blocks of latents with conjugate priors."""

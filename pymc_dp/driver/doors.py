@@ -82,7 +82,6 @@ def _sample(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _refuse_private_keywords(what: str, keywords: Mapping[str, Any]) -> None:
-    """Refuse a call that its author takes for a private one."""
     for name in PRIVATE_KEYWORDS:
         if name in keywords:
             from pymc_dp.methods.registry import METHODS

@@ -100,7 +100,7 @@ def open_fitted(
             "epsilons protect is not the same, and they do not add up. Leave neighbours= and unit= "
             "out to take those of the fit.".format(*fits, *asked),
             PrivacyWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     public = tuple(json.loads(privacy["declared_public"]))
     separated = separation(model, budget, public=public, data=data, numbers=numbers)

@@ -20,13 +20,7 @@ from pymc.variational.inference import Inference
 
 # keywords that only a private method takes: PyMC's own would ignore them
 PRIVATE_KEYWORDS = (
-    "epsilon",
-    "delta",
-    "noise_multiplier",
-    "neighbours",
-    "accountant",
-    "ledger",
-    "clip_norm",
+    *("epsilon", "delta", "noise_multiplier", "neighbours", "accountant", "ledger", "clip_norm"),
 )
 # whether one of the functions that read records runs
 _INSIDE: ContextVar[bool] = ContextVar("inside", default=False)

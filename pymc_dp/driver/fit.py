@@ -107,8 +107,7 @@ def fit(
         The probability with which epsilon may fail; well below one over the number of records.
         The documentation's page on the guarantee says more about both.
     neighbours : {"add_remove", "zero_out", "replace_one"}
-        Which data sets must be indistinguishable. The number of records is public under the last
-        two.
+        Which data sets are indistinguishable. The number of records is public under the last two.
     sampling : {"poisson", "full"}
         Batches of records drawn one by one with probability ``sample_rate``, or of all.
     accountant : {"pld", "rdp", "rdp_dp_accounting"}
@@ -163,8 +162,7 @@ def fit(
     Raises
     ------
     NotSeparableError
-        The likelihood is not proved to be one term per record, or the method does not fit the
-        model.
+        The likelihood is not proved to be one term a record, or the method does not fit it.
     ValueError, TypeError
         Any other bad input. All of it is refused before any budget is spent.
 

@@ -36,16 +36,12 @@ class Columns:
         By name. Put categories, which have many latents, first, and what depends on the others,
         such as an outcome, last.
 
-    See Also
-    --------
-    pymc_dp.synthesize : draws from any model that observes all of its columns.
-    pymc_dp.pool : puts estimates from several data sets together.
-
     Notes
     -----
     A column depends on those before it by main effects: slopes of numbers, which are scaled to
     -1 to 1 by their public range, and an effect of each category, which sum to 0. Priors are
-    normal, with the standard deviation 1, or 2 for log odds.
+    normal, with the standard deviation 1, or 2 for log odds. `pymc_dp.synthesize` draws from any
+    model that observes all of its columns; `pymc_dp.pool` puts estimates from the data together.
 
     **Privacy.** Every record is prepared by itself, by the public numbers of its columns.
 

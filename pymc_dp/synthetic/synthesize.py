@@ -46,10 +46,10 @@ def synthesize(
         A result of `pymc_dp.fit`; or several, each of a part of the model that shares no latents
         with the others, as `pymc_dp.Columns` fits them.
     model : pymc.Model
-        The model that was fitted, such as ``Columns.model``. Each column is an observed
-        variable. Where the distribution of one reads another, as the observed variable itself or as
-        the ``pm.Data`` that it observes, it reads the synthetic values. The model's own data are
-        not used.
+        The model that was fitted; `pymc_dp.Columns` builds one from the types of a table's columns.
+        Each column is an observed variable. Where the distribution of one reads another, as the
+        observed variable itself or as the ``pm.Data`` that it observes, it reads the synthetic
+        values. The model's own data are not used.
     n : int
         The number of records of each data set. It need not be that of the fitted records.
     m : int, optional
@@ -60,7 +60,8 @@ def synthesize(
     -------
     DataTree
         One group, ``synthetic``: every column with the dimensions ``data_set``, ``record`` and
-        those that the model gives a record's part of it.
+        those that the model gives a record's part of it. `pymc_dp.pool` puts the estimates from
+        the data sets together.
 
     Raises
     ------
@@ -73,11 +74,6 @@ def synthesize(
     -----
     PosteriorWarning
         The posterior leaves the privacy noise of its fit out, and so do intervals from these data.
-
-    See Also
-    --------
-    pymc_dp.Columns : builds such a model from the types of a table's columns.
-    pymc_dp.pool : puts the estimates from the data sets together.
 
     Notes
     -----

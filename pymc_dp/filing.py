@@ -507,7 +507,7 @@ def _entry(record: Mapping[str, Any]) -> dict[str, Any]:
             "additional_information": record["report"],
         },
         "administrative": {
-            "evidence_sources": Question("publications and code, as the registry's template has"),
+            "evidence_sources": Question("publications and code, in the form of the template"),
             "status": "Draft",
             "registry_authors": [stated["author"]] if "author" in declared else stated["author"],
             "tier": tier,

@@ -1,73 +1,47 @@
 """The public names, and where each is defined: what `pymc_dp` loads when it is first used."""
 
-from .auditing.audit import audit
-from .checking.check import Check, Checks, check
-from .checking.release import ppc, score
-from .driver.doors import DPADVI, DPSEP, VIPS, DPFullRankADVI
-from .driver.explain import calibrate, epsilon, explain, plan
-from .driver.fit import fit
-from .errors import NotSeparableError, PosteriorWarning, PrivacyWarning, ReleaseError
-from .filing import privacy_report
-from .ledger.ledger import Ledger
-from .papers.kl_bound import sep_kl_bound
-from .plots import plot_noise, plot_ppc, plot_privacy
-from .postprocess.effect import effect
-from .postprocess.predict import predict
-from .postprocess.reconstruct import reconstruct
-from .postprocess.topics import perplexity
-from .results.build import Composition, compose
-from .results.report import load, save, summary
-from .synthetic.columns import Columns
-from .synthetic.synthesize import pool, synthesize
-from .tables.formula import censored_at
-from .tables.public_table import Column, PublicTable, read_csvw
-from .tables.weights import SurveyWeights
-from .tuning.tune import tune
+from .auditing.audit import audit as audit
+from .checking.check import Check as Check
+from .checking.check import Checks as Checks
+from .checking.check import check as check
+from .checking.release import ppc as ppc
+from .checking.release import score as score
+from .driver.doors import DPADVI as DPADVI
+from .driver.doors import DPSEP as DPSEP
+from .driver.doors import VIPS as VIPS
+from .driver.doors import DPFullRankADVI as DPFullRankADVI
+from .driver.explain import calibrate as calibrate
+from .driver.explain import epsilon as epsilon
+from .driver.explain import explain as explain
+from .driver.explain import plan as plan
+from .driver.fit import fit as fit
+from .errors import NotSeparableError as NotSeparableError
+from .errors import PosteriorWarning as PosteriorWarning
+from .errors import PrivacyWarning as PrivacyWarning
+from .errors import ReleaseError as ReleaseError
+from .filing import privacy_report as privacy_report
+from .ledger.ledger import Ledger as Ledger
+from .papers.kl_bound import sep_kl_bound as sep_kl_bound
+from .plots import plot_noise as plot_noise
+from .plots import plot_ppc as plot_ppc
+from .plots import plot_privacy as plot_privacy
+from .postprocess.effect import effect as effect
+from .postprocess.predict import predict as predict
+from .postprocess.vips import perplexity as perplexity
+from .postprocess.vips import reconstruct as reconstruct
+from .results.build import Composition as Composition
+from .results.build import compose as compose
+from .results.report import load as load
+from .results.report import save as save
+from .results.report import summary as summary
+from .synthetic.columns import Columns as Columns
+from .synthetic.synthesize import pool as pool
+from .synthetic.synthesize import synthesize as synthesize
+from .tables.formula import censored_at as censored_at
+from .tables.public_table import Column as Column
+from .tables.public_table import PublicTable as PublicTable
+from .tables.public_table import read_csvw as read_csvw
+from .tables.weights import SurveyWeights as SurveyWeights
+from .tuning.tune import tune as tune
 
 __version__: str
-
-__all__ = [
-    "DPADVI",
-    "DPSEP",
-    "VIPS",
-    "Check",
-    "Checks",
-    "Column",
-    "Columns",
-    "Composition",
-    "DPFullRankADVI",
-    "Ledger",
-    "NotSeparableError",
-    "PosteriorWarning",
-    "PrivacyWarning",
-    "PublicTable",
-    "ReleaseError",
-    "SurveyWeights",
-    "audit",
-    "calibrate",
-    "censored_at",
-    "check",
-    "compose",
-    "effect",
-    "epsilon",
-    "explain",
-    "fit",
-    "load",
-    "perplexity",
-    "plan",
-    "plot_noise",
-    "plot_ppc",
-    "plot_privacy",
-    "pool",
-    "ppc",
-    "predict",
-    "privacy_report",
-    "read_csvw",
-    "reconstruct",
-    "save",
-    "score",
-    "sep_kl_bound",
-    "summary",
-    "synthesize",
-    "tune",
-]

@@ -34,28 +34,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         "which methods there are",
     )
     given = parser.parse_args(argv)
-    try:
-        text = parser.format_help().rstrip() if given.explain is None else _explain(given.explain)
-    except (ValueError, TypeError, NotImplementedError) as reason:
-        sys.stderr.write(f"{reason}\n")
-        return 1
+    text = parser.format_help().rstrip()
     if given.version:
         text = "\n".join(f"{name} {version(name)}" for name in PACKAGES)
+    elif given.explain:
+        try:
+            text = str(explain(_find(given.explain)))
+        except (ValueError, TypeError, NotImplementedError) as reason:
+            sys.stderr.write(f"{reason}\n")
+            return 1
+    elif given.explain is not None:
+        width = max(map(len, METHODS))
+        rows = [f"{name:{width}}  {spec.fits}" for name, spec in METHODS.items()]
+        more = "--explain MODULE:NAME says which of them fit a model, and why."
+        text = "\n".join([f"{'method':{width}}  fits", *rows, "", more])
     sys.stdout.write(f"{text}\n")
     return 0
 
 
-def _explain(address: str) -> str:
-    if address:
-        return str(explain(_find(address)))
-    width = max(map(len, METHODS))
-    rows = [f"{name:{width}}  {spec.fits}" for name, spec in METHODS.items()]
-    more = "--explain MODULE:NAME says which of them fit a model, and why."
-    return "\n".join([f"{'method':{width}}  fits", *rows, "", more])
-
-
 def _find(address: str) -> pm.Model:
-    """Import a model, or a function that returns one."""
     module, colon, name = address.partition(":")
     if not (module and colon and name):
         raise ValueError(f"{address!r} names no model: write MODULE:NAME, as in study:model.")
@@ -70,10 +67,6 @@ def _find(address: str) -> pm.Model:
         found = attrgetter(name)(found)
     except AttributeError:
         raise ValueError(f"The module `{module}` has no `{name}`: name a model of it.") from None
-    return _model(address, found)
-
-
-def _model(address: str, found: Any) -> pm.Model:
     try:
         model = found() if callable(found) and not isinstance(found, pm.Model) else found
     except Exception as error:

@@ -15,7 +15,7 @@ import math
 import os
 import re
 import tokenize
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,17 +28,8 @@ import xarray as xr
 from pymc_dp.auditing.audit import Audit
 from pymc_dp.ledger.file import Entry, Terms, fits_of
 from pymc_dp.ledger.ledger import Ledger, balances, filter_of, open_ledger
+from pymc_dp.results import report
 from pymc_dp.results.build import privacy_of, released_part
-from pymc_dp.results.report import (
-    LIMITS,
-    NUMERICS,
-    by_label,
-    contribution,
-    in_words,
-    neighbours_in_words,
-    noise_sd_of,
-    share_of,
-)
 from pymc_dp.tables.public_table import PublicTable
 
 ENDINGS = (".md", ".txt", ".json", ".yaml", ".yml")
@@ -89,60 +80,6 @@ DECLARED: Mapping[str, str] = {
     "preprocessing": "what was done with the data before the fit, and how settings were chosen",
     "justification": "why this unit, epsilon and delta",
     "author": "who wrote this record",
-}
-# An entry of the registry (github.com/opendp/deployments-registry-data, September 2026). What
-# stands behind a $ is a value of the record, or what people state: until then it is a comment.
-REGISTRY = """\
-url_slug: $slug
-deployment:
-  basic:
-    name: $name
-    data_curators: $curators
-    description: $description
-    intended_use: $intended_use
-    data_product_type: Machine learning model
-    data_product_region: $region
-    data_product_sector: $sector
-    publication_date: $publication_date
-  dp_variant:
-    variant_name: Approximate DP
-    data_domain: $data_domain
-    unprotected_quantities: $public
-  privacy_loss:
-    privacy_unit: $privacy_unit
-    privacy_unit_details: $unit_details
-    privacy_parameters:
-      epsilon: $epsilon
-      delta: $delta
-    privacy_parameters_details: $loss_details
-  deployment_model:
-    model_name: Central
-    trust_assumptions: $trust
-    actors: $threat
-    release_type: One release
-    release_type_details: $other_fits
-    data_source_type: Static
-    access_type: Non-interactive
-  implementation:
-    preprocessing_and_hyperparameter_tuning: $preprocessing
-    mechanisms: $mechanisms
-    composition: $composition
-    post_processing: $post_processing
-    justification: $justification
-    additional_information: $report
-  administrative:
-    evidence_sources: $sources
-    status: Draft
-    registry_authors: $authors
-    tier: $tier
-"""
-# what no text in declare= fills in by itself
-QUESTIONS = {
-    **DECLARED,
-    "slug": DECLARED["name"],
-    "curators": "who publishes it (curator), and of which type (curator_type)",
-    "authors": DECLARED["author"],
-    "sources": "publications and code, in the form of the registry's template",
 }
 BALANCE = (
     "Ledger of {dataset!r}: ({epsilon:g}, {delta:g})-differential privacy per {unit} "
@@ -245,9 +182,12 @@ def privacy_report(
     _check_declared(declared)
     if path is not None:
         _check_target(Path(path), released)
-    _check_audit(audit, attrs["method"])
+    if audit is not None and not isinstance(audit, Audit):
+        raise TypeError(f"audit={audit!r} must be what pymc_dp.audit returns.")
+    if audit is not None and audit.method != (method := attrs["method"]):
+        raise ValueError(f"audit= attacked method={audit.method!r}; the result is of {method!r}.")
     state = _ledger_state(ledger, attrs)
-    parts = [in_words(idata, model, metadata)]
+    parts = [report.in_words(idata, model, metadata)]
     parts += [state["in_words"]] if state else []
     parts += [f"Audit: {audit}"] if audit else []
     parts += [f"Declared, and not checked: {name}: {text}" for name, text in declared.items()]
@@ -270,7 +210,6 @@ def _check_declared(declared: Mapping[str, str]) -> None:
 
 
 def _check_target(path: Path, files: tuple[Path, ...]) -> None:
-    """Refuse a path whose record is unknown, and files that are not there."""
     if path.suffix not in ENDINGS:
         raise ValueError(
             f"{str(path)!r} names no record: end it in one of {', '.join(ENDINGS)} or acro.json."
@@ -289,13 +228,6 @@ def _check_target(path: Path, files: tuple[Path, ...]) -> None:
 
 def _is_acro(path: Path) -> bool:
     return f".{path.name}".endswith(".acro.json")
-
-
-def _check_audit(audit: Audit | None, method: str) -> None:
-    if audit is not None and not isinstance(audit, Audit):
-        raise TypeError(f"audit={audit!r} must be what pymc_dp.audit returns.")
-    if audit is not None and audit.method != method:
-        raise ValueError(f"audit= attacked method={audit.method!r}; the result is of {method!r}.")
 
 
 def _ledger_state(
@@ -353,7 +285,7 @@ def _record_of(
         "guarantee": _guarantee(attrs, privacy),
         "fit": {k: v for k, v in attrs.items() if k not in {"released", "epsilon", "delta"}},
         "released": attrs["released"],
-        "numerics": NUMERICS[attrs["numerics"]],
+        "numerics": report.NUMERICS[attrs["numerics"]],
         "trust": TRUST,
         "threat": THREAT,
         "proofs": proofs_of(attrs),
@@ -378,8 +310,8 @@ def _guarantee(attrs: dict[str, Any], privacy: xr.Dataset) -> dict[str, Any]:
         "epsilon": attrs["epsilon"],
         "delta": attrs["delta"],
         "privacy_unit": attrs["privacy_unit"],
-        "neighbours": neighbours_in_words(attrs),
-        "unit_contributes": contribution(attrs),
+        "neighbours": report.neighbours_in_words(attrs),
+        "unit_contributes": report.contribution(attrs),
         "epsilon_at_delta": [*zip(privacy["delta"].values, privacy["epsilon"].values, strict=True)],
     }
 
@@ -407,8 +339,7 @@ def attack_bounds(privacy: xr.Dataset) -> AttackBounds | None:
 def proofs_of(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return pages, versions and digests for the ``privacy`` attributes of a result."""
     pages, of_fit, of_record = pages_of(attrs), attrs["pymc_dp_version"], version("pymc-dp")
-    lines = "\n".join(f"{name} {each}" for name, each in digests().items())
-    whole = hashlib.sha256(lines.encode()).hexdigest()[:16]
+    whole = hashlib.sha256(json.dumps(digests()).encode()).hexdigest()[:16]
     return {
         "pages": [f"docs/proofs/{page}.md" for page in pages],
         "version_of_fit": of_fit,
@@ -430,10 +361,9 @@ def pages_of(attrs: Mapping[str, Any]) -> list[str]:
 @functools.cache
 def digests() -> dict[str, str]:
     """Return the digest of every file of the package, as pages of proofs list them."""
-    files = sorted(PACKAGE.rglob("*.py"))
     return {
         path.relative_to(PACKAGE.parent).as_posix(): digest(path.read_text(encoding="utf-8"))
-        for path in files
+        for path in sorted(PACKAGE.rglob("*.py"))
     }
 
 
@@ -452,10 +382,11 @@ def _accuracy(released: xr.DataTree) -> dict[str, dict[str, float]]:
     """Return each released quantity's posterior sd, by group, and the noise's part of it."""
     if "noise_sd" not in released.children:
         return {}
-    noise = noise_sd_of(released)
+    noise = report.noise_sd_of(released)
+    share = report.share_of(released, noise)
     sd = released["posterior"].to_dataset()[[*noise.data_vars]].std(("chain", "draw"))
-    columns = {"posterior_sd": sd, "noise_sd": noise, "noise_share": share_of(released, noise)}
-    table = pd.DataFrame({name: by_label(values) for name, values in columns.items()})
+    columns = {"posterior_sd": sd, "noise_sd": noise, "noise_share": share}
+    table = pd.DataFrame({name: report.by_label(values) for name, values in columns.items()})
     return {str(label): row.to_dict() for label, row in table.iterrows()}
 
 
@@ -487,13 +418,12 @@ def _plain(value: Any) -> Any:
 
 
 def _write(record: Mapping[str, Any], path: Path, files: tuple[Path, ...]) -> None:
-    """Write a record in the form that the ending of its path says."""
     if _is_acro(path):
         text = _as_acro(record, path, files)
     elif path.suffix == ".json":
         text = json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     elif path.suffix in (".yaml", ".yml"):
-        text = _as_yaml(record)
+        text = "".join(f"{line}\n" for line in _yaml(_entry(record)))
     else:
         proved = record["proved"]
         label = "\n".join(f"- {name}: {words}" for name, words in record["label"].items())
@@ -504,68 +434,97 @@ def _write(record: Mapping[str, Any], path: Path, files: tuple[Path, ...]) -> No
     path.write_text(text, encoding="utf-8")
 
 
-def _as_yaml(record: Mapping[str, Any]) -> str:
-    """Return an entry of the registry, which is valid once its comments are filled in."""
-    guarantee = record["proved"]["guarantee"]
+class Question(str):
+    """What nobody has stated: a comment, in the place of a value of an entry."""
+
+
+def _entry(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of the registry, which is valid once its questions are answered.
+
+    Source: the template in github.com/opendp/deployments-registry-data, September 2026.
+    """
+    proved, declared = record["proved"], record["declared"]
+    fit, guarantee = proved["fit"], proved["guarantee"]
     if guarantee["epsilon"] is None:
         raise ValueError(f"This result has no guarantee to register: {guarantee['kind']}.")
-    values = {**_stated(record["declared"]), **_computed(record)}
-    return "".join(_filled(line, values) + "\n" for line in REGISTRY.splitlines())
-
-
-def _stated(declared: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of an entry that people declare."""
-    stated: dict[str, Any] = dict(declared)
-    if "name" in stated:
-        stated["slug"] = re.sub(r"[^a-z0-9]+", "-", stated["name"].lower()).strip("-")
-    if stated.keys() >= {"curator", "curator_type"}:
+    stated = {name: declared.get(name, Question(text)) for name, text in DECLARED.items()}
+    slug = stated["name"]
+    if "name" in declared:
+        slug = re.sub(r"[^a-z0-9]+", "-", slug.lower()).strip("-")
+    curators: Any = Question("who publishes it (curator), and of which type (curator_type)")
+    if declared.keys() >= {"curator", "curator_type"}:
         name, kind = stated["curator"], stated["curator_type"]
-        stated["curators"] = [{"data_curator_name": name, "data_curator_type": kind}]
-    if "author" in stated:
-        stated["authors"] = [stated["author"]]
-    is_explained = stated.keys() >= {"data_domain", "preprocessing", "justification"}
-    return {**stated, "tier": 3 if is_explained else 2}
-
-
-def _computed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of an entry that the library computes."""
-    proved = record["proved"]
-    fit, guarantee = proved["fit"], proved["guarantee"]
+        curators = [{"data_curator_name": name, "data_curator_type": kind}]
     public = next(p for p in record["report"].split("\n\n") if p.startswith("Taken as public"))
-    unprotected = record["declared"].get("unprotected")
+    if "unprotected" in declared:
+        public = f"{public}\n\nDeclared: {stated['unprotected']}"
     balance = record["ledger"]["in_words"] if record["ledger"] else ""
-    return {
-        "public": public + (f"\n\nDeclared: {unprotected}" if unprotected else ""),
-        "privacy_unit": f"{guarantee['privacy_unit'].capitalize()}-level",
-        "unit_details": f"{guarantee['neighbours']}. {guarantee['unit_contributes']}",
-        "epsilon": guarantee["epsilon"],
-        "delta": guarantee["delta"],
-        "loss_details": (
-            f"Computed by {fit['accountant']} ({fit['accountant_version']}) for all planned "
-            f"releases.\n\nAny attack has an {proved['attack_success']['in_words']}."
-        ),
-        "trust": proved["trust"],
-        "threat": proved["threat"],
-        "other_fits": balance or "Other fits on the same data add up.",
-        "mechanisms": (
-            f"{fit['mechanism']}, in {fit['releases']} planned releases of {fit['sampling']} "
-            f"batches.\n\n{fit['rng']}.\n\n{proved['numerics']}\n\n"
-            f"Proofs: {proved['proofs']['in_words']}."
-        ),
-        "composition": balance or LIMITS,
-        "post_processing": f"{fit['algorithm'] or fit['method']}. It reads the releases alone.",
-        "report": record["report"],
+    tier = 3 if declared.keys() >= {"data_domain", "preprocessing", "justification"} else 2
+    deployment = {
+        "basic": {
+            "name": stated["name"],
+            "data_curators": curators,
+            "description": stated["description"],
+            "intended_use": stated["intended_use"],
+            "data_product_type": "Machine learning model",
+            "data_product_region": stated["region"],
+            "data_product_sector": stated["sector"],
+            "publication_date": stated["publication_date"],
+        },
+        "dp_variant": {
+            "variant_name": "Approximate DP",
+            "data_domain": stated["data_domain"],
+            "unprotected_quantities": public,
+        },
+        "privacy_loss": {
+            "privacy_unit": f"{guarantee['privacy_unit'].capitalize()}-level",
+            "privacy_unit_details": f"{guarantee['neighbours']}. {guarantee['unit_contributes']}",
+            "privacy_parameters": {name: guarantee[name] for name in ("epsilon", "delta")},
+            "privacy_parameters_details": (
+                f"Computed by {fit['accountant']} ({fit['accountant_version']}) for all planned "
+                f"releases.\n\nAny attack has an {proved['attack_success']['in_words']}."
+            ),
+        },
+        "deployment_model": {
+            "model_name": "Central",
+            "trust_assumptions": proved["trust"],
+            "actors": proved["threat"],
+            "release_type": "One release",
+            "release_type_details": balance or "Other fits on the same data add up.",
+            "data_source_type": "Static",
+            "access_type": "Non-interactive",
+        },
+        "implementation": {
+            "preprocessing_and_hyperparameter_tuning": stated["preprocessing"],
+            "mechanisms": (
+                f"{fit['mechanism']}, in {fit['releases']} planned releases of {fit['sampling']} "
+                f"batches.\n\n{fit['rng']}.\n\n{proved['numerics']}\n\n"
+                f"Proofs: {proved['proofs']['in_words']}."
+            ),
+            "composition": balance or report.LIMITS,
+            "post_processing": f"{fit['algorithm'] or fit['method']}. It reads the releases alone.",
+            "justification": stated["justification"],
+            "additional_information": record["report"],
+        },
+        "administrative": {
+            "evidence_sources": Question("publications and code, in the form of the template"),
+            "status": "Draft",
+            "registry_authors": [stated["author"]] if "author" in declared else stated["author"],
+            "tier": tier,
+        },
     }
+    return {"url_slug": slug, "deployment": deployment}
 
 
-def _filled(line: str, values: Mapping[str, Any]) -> str:
-    key, _, name = line.partition(": $")
-    indent = line[: len(line) - len(line.lstrip())]
-    if not name:
-        return line
-    if name not in values:
-        return f"{indent}# {key.strip()}: FILL IN: {QUESTIONS[name]}"
-    return f"{key}: {_scalar(values[name], indent)}"
+def _yaml(entry: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    for key, value in entry.items():
+        if isinstance(value, Mapping):
+            yield f"{indent}{key}:"
+            yield from _yaml(value, f"{indent}  ")
+        elif isinstance(value, Question):
+            yield f"{indent}# {key}: FILL IN: {value}"
+        else:
+            yield f"{indent}{key}: {_scalar(value, indent)}"
 
 
 def _scalar(value: Any, indent: str) -> str:
@@ -580,7 +539,6 @@ def _scalar(value: Any, indent: str) -> str:
 
 
 def _as_acro(record: Mapping[str, Any], path: Path, files: tuple[Path, ...]) -> str:
-    """Return a record for output checking, and write checksums of the files to be released."""
     folder = path.parent / "checksums"
     folder.mkdir(exist_ok=True)
     for file in files:

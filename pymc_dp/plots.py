@@ -114,10 +114,9 @@ def plot_noise(
 
     Parameters
     ----------
-    idata : DataTree
-        A result of `pymc_dp.fit`.
-    var_names, filter_vars, coords, **keywords
-        As in ``arviz_plots.plot_forest``. Its ``visuals`` may name ``share``, the numbers, too.
+    idata, var_names, filter_vars, coords, **keywords
+        A result of `pymc_dp.fit`, and how to draw it, as in ``arviz_plots.plot_forest``. Its
+        ``visuals`` may name ``share``, the numbers, too.
 
     Returns
     -------

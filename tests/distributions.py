@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 
 import pymc_dp
+from pymc_dp.model import separate
 from tests.zoo import build
 
 PAGE = Path(__file__).parents[1] / "docs/distributions.md"
@@ -161,10 +162,11 @@ MODELS = {
 def methods_of(name):
     """Say how each method takes a distribution, by explain alone."""
     try:
-        found = pymc_dp.explain(build(MODELS[name]))
+        model = build(MODELS[name])
+        found = pymc_dp.explain(model)
     except pymc_dp.NotSeparableError:
         return ("no", "no", "no")
-    drawn = "yes, centred" if found.centred else "yes"
+    drawn = "yes, centred" if separate(model)[0].outcomes else "yes"
     return (drawn, *("yes" if found.methods[m].ok else "no" for m in ("vips", "dp_sep")))
 
 

@@ -93,10 +93,9 @@ def audit(
     ----------
     model : pymc.Model, optional
         Inside ``with model:`` it may be left out. Its data are not read beyond their shapes.
-    method : str
-        A private method of `pymc_dp.fit`.
-    n : int, optional
-        Releases of a run; None for the method's own default.
+    method, n, progressbar, backend, **settings
+        As in `pymc_dp.fit`, for each run of a private method; ``n=None`` is the method's default.
+        Batches that hold many of the records (``sample_rate=0.5``, ``sampling="full"``) show more.
     runs : int
         Fits, at least 40. Without an error among them, 1000 prove an epsilon of 3.2.
     rows : int
@@ -110,11 +109,6 @@ def audit(
         At least 0.9999, so that a sound claim is hardly ever contradicted.
     random_seed : int, optional
         Drives the made-up records, the coins and the public draws; noise is never reproducible.
-    progressbar : bool
-    backend : {"python", "numba", "c", "jax"}
-    **settings
-        As in `pymc_dp.fit`: the budget, and options of the method. Batches that hold many of the
-        records (``sample_rate=0.5``, ``sampling="full"``) let an attack show more.
 
     Returns
     -------
@@ -138,8 +132,7 @@ def audit(
     --------
     >>> import numpy as np, pymc as pm, pymc_dp
     >>> with pm.Model() as model:
-    ...     p = pm.Beta("p", 1, 1)
-    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    ...     y = pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], [300, 700]))
     >>> found = pymc_dp.audit(model, epsilon=1, delta=1e-5, runs=40, progressbar=False)
     >>> found.contradicted
     False
@@ -154,8 +147,7 @@ def audit(
             "that audits contradict sound claims too often."
         )
     prepared = set_up(pm.modelcontext(model), method, n, **settings)
-    rng = np.random.default_rng(random_seed)
-    claims = _claims(prepared)
+    rng, claims = np.random.default_rng(random_seed), _claims(prepared)
     fit = AttackedFit(prepared, compile_method(prepared, backend))
     pair = fit.neighbours(rng, rows, canary)
     seed, present = int(rng.integers(2**32)), rng.permutation(np.arange(runs) % 2 == 0)
@@ -209,10 +201,6 @@ class AskedRelease(NamedTuple):
         at = self.contribution.prepare(drawn, self.context)
         return at, self.contribution.norms(at, self.context)
 
-    def sum(self, at: Any, weights: np.ndarray) -> np.ndarray:
-        """Add up the vectors of prepared records, each times its weight."""
-        return self.contribution.weighted_sum(at, self.context, weights)
-
 
 class Pair(NamedTuple):
     """Two neighbouring data sets, and all their records as one batch that the attacker knows."""
@@ -243,12 +231,6 @@ def candidates(records: Records, rng: np.random.Generator) -> Batch:
     return rows
 
 
-def background_records(records: Records, rng: np.random.Generator, count: int) -> Batch:
-    """Make up records near zero, which contribute little where a model lets them."""
-    rows = probe_rows(records, rng, rng.integers(0, 2, count).tolist())
-    return {name: v * BACKGROUND_SCALE if v.dtype.kind == "f" else v for name, v in rows.items()}
-
-
 def contributing(rows: Batch, seen: list[AskedRelease], spec: Mapping[str, ColumnSpec]) -> Batch:
     """Drop records that a release would leave out, such as those outside a support."""
     with np.errstate(all="ignore"):
@@ -266,9 +248,10 @@ def choose_canary(
     lengths, vectors = [], []
     for one in seen:
         at, norms = one.prepared(tried)
-        scale = 1 / np.fmax(norms, one.clip_norm)
+        clipping = np.diag(1 / np.fmax(norms, one.clip_norm))
         lengths.append(np.fmin(norms / one.clip_norm, LARGEST_NORM))
-        vectors.append(np.array([one.sum(at, weights) for weights in np.diag(scale)]))
+        each = [one.contribution.weighted_sum(at, one.context, weights) for weights in clipping]
+        vectors.append(np.array(each))
     length = np.mean(lengths, axis=0)[:first]
     if neighbours is not Neighbours.REPLACE_ONE:
         return [int(length.argmax())]
@@ -325,19 +308,16 @@ class AttackedFit(NamedTuple):
     compiled: Compiled
 
     def neighbours(
-        self, rng: np.random.Generator, rows: int, canary: Mapping[str, Any] | None = None
+        self, rng: np.random.Generator, rows: int, canary: Mapping[str, Any] | None
     ) -> Pair:
-        """Choose a canary by what candidates would contribute in a pilot run, or take a given one.
-
-        Raises
-        ------
-        ValueError
-            The given one has other arrays or shapes than a record, or adds nothing to a release.
-        """
+        """Take the given canary, or choose one by what candidates contribute in a pilot run."""
         records, spec = self.setup.records, self.setup.data.spec
         if self.setup.plan.neighbours is Neighbours.REPLACE_ONE:
             rows -= 1  # so that both data sets have as many as the caller said
-        base, tried = background_records(records, rng, rows), candidates(records, rng)
+        # near zero records contribute little, where a model lets them
+        base = probe_rows(records, rng, rng.integers(0, 2, rows).tolist())
+        base |= {k: v * BACKGROUND_SCALE for k, v in base.items() if v.dtype.kind == "f"}
+        tried = candidates(records, rng)
         pilot = data_of(spec, base, np.array([*range(rows), 0]))
         released = self._released(pilot, int(rng.integers(2**32)))
         seen = [self._asked(query) for query, _ in released]
@@ -380,10 +360,12 @@ class AttackedFit(NamedTuple):
             at, norms = asked.prepared(pair.rows)
             weights = np.fmin(1.0, asked.clip_norm / norms)
             weights[~np.isfinite(norms)] = 0.0
-            known, canary = np.arange(len(norms)), np.arange(len(norms)) == pair.others
-            instead = known > pair.others
-            base = asked.sum(at, weights * ~canary)
-            shift = asked.sum(at, weights * (1.0 * canary - instead))
+            place = np.arange(len(norms))
+            canary, instead = place == pair.others, place > pair.others
+            base, shift = (
+                asked.contribution.weighted_sum(at, asked.context, weights * kept)
+                for kept in (~canary, 1.0 * canary - instead)
+            )
         rest = noisy.value - noisy.sample_rate * base
         return Observation(query.name, rest / noisy.sd, shift / noisy.sd, noisy.sample_rate)
 

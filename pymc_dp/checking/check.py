@@ -63,7 +63,6 @@ class Checks:
     checks: tuple[Check, ...]
 
     def __getitem__(self, name: str) -> Check:
-        """Return a check by its name."""
         return next(check for check in self.checks if check.name == name)
 
     def __str__(self) -> str:
@@ -98,12 +97,12 @@ def check(idata: xr.DataTree, model: pm.Model | None = None) -> Checks:
           standard deviations. Below 1 it is within what noise does.
         * ``noise``: the largest share of a posterior variance that is privacy noise.
         * ``hidden``: in which share of directions of the latents the data's curvature is below its
-          noise, so that the posterior rests on the prior. Known of fits by rounds.
-        * ``clipping``: the share of the scores' variance that clipping takes. Known of the same
-          fits; how many records were clipped is never released.
-        * ``outcomes``: whether outcomes are distributed as the model says, by a private
-          goodness-of-fit test: its statistic over the critical value. Known of the same fits where
-          outcomes can be drawn and the mode was near.
+          noise, so that the posterior rests on the prior. Known of fits by rounds, as the next two.
+        * ``clipping``: the share of the scores' variance that clipping takes; how many records were
+          clipped is never released.
+        * ``outcomes``: whether outcomes are distributed as the model says: the statistic of a
+          private goodness-of-fit test over the critical value. Known where outcomes can be drawn
+          and the mode was near.
         * ``prior``: the largest width of a posterior over that of the prior, as intervals of 90
           percent. Not known of priors that are flat, or drawn by a Python function that the fit
           did not declare public.
@@ -121,8 +120,7 @@ def check(idata: xr.DataTree, model: pm.Model | None = None) -> Checks:
     --------
     >>> import numpy as np, pymc as pm, pymc_dp
     >>> with pm.Model() as model:
-    ...     p = pm.Beta("p", 1, 1)
-    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    ...     y = pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], [300, 700]))
     >>> idata = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, progressbar=False)
     >>> pymc_dp.check(idata, model)["noise"].verdict
     'fine'

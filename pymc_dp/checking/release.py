@@ -20,16 +20,7 @@ from scipy import stats
 
 from pymc_dp.accounting.plan import Full, ReleaseSpec, check_count
 from pymc_dp.calibration.budget import Budget
-from pymc_dp.contributions.checks import (
-    REPLICATES_NORM,
-    Range,
-    beside_replicates,
-    check_range,
-    outcomes_in,
-    predictive_density,
-    sort_by_edges,
-    sort_by_rank,
-)
+from pymc_dp.contributions import checks
 from pymc_dp.driver.fit import model_in_use, separation
 from pymc_dp.driver.run import Setup, compile_method, run_releases
 from pymc_dp.errors import PrivacyWarning
@@ -62,6 +53,7 @@ class Fitted(NamedTuple):
     data: PrivateData
     points: np.ndarray  # (draws, records.size)
     public: tuple[str, ...]  # what the fit declared public
+    budget: Budget  # of one more release
 
 
 def later_budget(
@@ -106,7 +98,7 @@ def open_fitted(
             "epsilons protect is not the same, and they do not add up. Leave neighbours= and unit= "
             "out to take those of the fit.".format(*fits, *asked),
             PrivacyWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     public = tuple(json.loads(privacy["declared_public"]))
     separated = separation(model, budget, public=public, data=data, numbers=numbers)
@@ -119,7 +111,7 @@ def open_fitted(
             f"The model has {masks[0]!r}: what fills the gap would count as an outcome. Check the "
             "records that are complete, by data=, with a model without missing entries."
         )
-    return Fitted(records, checked(), _points(records, idata, draws), public)
+    return Fitted(records, checked(), _points(records, idata, draws), public, budget)
 
 
 def _points(records: Records, idata: xr.DataTree, most: int) -> np.ndarray:
@@ -139,36 +131,39 @@ def _points(records: Records, idata: xr.DataTree, most: int) -> np.ndarray:
     return np.asarray(every[chosen])
 
 
-def drawn_leaves(records: Records, instead: str) -> dict[str, str]:
-    """Return the data of each observed variable; ``instead`` is what to do where none is drawn."""
+def drawn_leaf(records: Records, argument: str, name: str | None, instead: str) -> tuple[str, str]:
+    """Return an observed variable and its data; ``instead`` is what to do where none is drawn."""
     if records.outcomes is None:
         raise ValueError(
             "The model does not say how its outcomes are drawn, record by record: a pm.Potential "
             f"has a density alone. {instead}"
         )
-    return {name: leaf for leaf, name in records.drawn.items()}
+    leaves = {variable: leaf for leaf, variable in records.drawn.items()}
+    if name is None and len(leaves) == 1:
+        [name] = leaves
+    if name not in leaves:
+        raise ValueError(f"{argument}={name!r} must be one of {sorted(leaves)}.")
+    return name, leaves[name]
 
 
 def ask(
     name: str,
     fitted: Fitted,
-    budget: Budget,
     ledger: Ledger | str | PathLike[str] | None,
     backend: str,
     *,
     compile_one: Callable[[str], RowContribution],
     context: Any,
-    size: int,
     clip_norm: float,
 ) -> tuple[Noisy, Outcome]:
-    """Release one noisy sum of a size; all bad input is refused before any budget is spent.
+    """Release one noisy sum; all bad input is refused before any budget is spent.
 
     **Privacy.** One Gaussian release of all records by the wall, from the plan that the ledger sets
     aside. An interrupted one is paid for, unless the interrupt came before it was booked.
     """
     # what is compiled is sent to workers, and may hold no data
     method = Method(
-        size=size,
+        size=0,  # plans read it alone
         releases=(ReleaseSpec(name, Full(), clip_norm, count=1),),
         compile=lambda backend: Compiled(
             {name: averaged_by_unit(compile_one(backend))}, lambda state, query, noisy: noisy
@@ -182,11 +177,10 @@ def ask(
         settings={},
         algorithms=(),
     )
-    plan = budget.settle(method.releases)
+    plan = fitted.budget.settle(method.releases)
     setup = Setup(name, fitted.records, fitted.data, method, plan)
-    ledger = open_ledger(ledger)
+    ledger, rng = open_ledger(ledger), np.random.default_rng(0)
     compiled = compile_method(setup, backend)
-    rng = np.random.default_rng(0)
     states, outcome = run_releases(setup, compiled, rng, range(1), ledger=ledger)
     if states[-1] is None:
         raise KeyboardInterrupt(
@@ -235,10 +229,8 @@ def ppc(
 
     Parameters
     ----------
-    idata : DataTree
-        A result of `pymc_dp.fit`.
-    model : pymc.Model
-        The model that was fitted.
+    idata, model : DataTree, pymc.Model
+        A result of `pymc_dp.fit`, and the model that was fitted.
     statistic : {"ranks", "histogram"}
         Ranks of outcomes among those that the posterior predicts for the same record, which are
         uniform where the model is right; or the outcomes themselves.
@@ -266,18 +258,14 @@ def ppc(
     NotSeparableError
         Records have latents of their own, or the likelihood is not one term a record.
     ValueError, TypeError
-        The model does not say how outcomes are drawn (potentials), or any other bad
-        input. All of it is refused before any budget is spent.
+        The model does not say how outcomes are drawn (potentials), or any other bad input. All of
+        it is refused before any budget is spent.
 
     Notes
     -----
     **Privacy.** One Gaussian release of all records, of sensitivity sqrt(3) under add-remove and
-    zero-out neighbours, and twice that under replace-one. A record adds three parts: the indicator
-    t of its outcome's bin less the mean m of those of J outcomes that the model draws for it; m;
-    and each drawn indicator less m, over sqrt(J). All indicators have entries of at least 0 that
-    sum to 1, so the squared norms are at most 1 + M, M and 1 - M, where M <= 1 is that of m. Draws
-    for private predictors are made behind the wall. The result counts as public, and costs what its
-    own fit did.
+    zero-out neighbours, and twice that under replace-one (docs/proofs/checks.md). Draws for private
+    predictors are made behind the wall. The result counts as public, and costs what its fit did.
 
     **Tails** count what the posterior leaves open, its privacy noise included, from eight
     replicates: those below one in a thousand say no more than that. On the records that were fitted
@@ -287,8 +275,7 @@ def ppc(
     --------
     >>> import numpy as np, pymc as pm, pymc_dp
     >>> with pm.Model() as model:
-    ...     p = pm.Beta("p", 1, 1)
-    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    ...     y = pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], [300, 700]))
     >>> terms = {"epsilon": 1, "delta": 1e-5}
     >>> idata = pymc_dp.fit(model=model, progressbar=False, **terms)
     >>> result = pymc_dp.ppc(idata, model, statistic="histogram", bins=[0.5], **terms)
@@ -301,25 +288,31 @@ def ppc(
     edges = _edges(statistic, bins)
     number = len(edges) - 1
     fitted = open_fitted(idata, model_in_use(model), data, budget, REPLICATES + RANKED_AMONG)
-    records, (variable, leaf) = fitted.records, _variable(fitted, var_name)
-    replicates = min(REPLICATES, len(fitted.points) // 2)
-    points = _replicates_first(fitted.points, replicates)
-    points = points if statistic == RANKS else points[:replicates]
-    by_rank = statistic == RANKS
-    sort = sort_by_rank(number, replicates) if by_rank else sort_by_edges(edges[1:-1].tolist())
-    draws = len(points)
+    records, points = fitted.records, fitted.points
+    if len(points) < FEWEST_DRAWS:
+        raise ValueError(f"The result has fewer than {FEWEST_DRAWS} draws: fit with more draws=.")
+    instead = "pymc_dp.score compares such models."
+    variable, leaf = drawn_leaf(records, "var_name", var_name, instead)
+    replicates = min(REPLICATES, len(points) // 2)
+    # the draws of replicates come first, spread over all draws
+    first = np.unique(np.linspace(0, len(points) - 1, replicates).astype(int))
+    sort, of_replicates = checks.sort_by_edges(edges[1:-1].tolist()), points[first]
+    if statistic == RANKS:
+        sort, others = checks.sort_by_rank(number, replicates), np.delete(points, first, axis=0)
+        of_replicates = np.concatenate([of_replicates, others])
+    draws = len(of_replicates)
     noisy, outcome = ask(
         "outcomes and replicates",
         fitted,
-        budget,
         ledger,
         backend,
-        compile_one=lambda _: beside_replicates(records, leaf, sort, number, replicates, draws),
-        context=points,
-        size=number * (2 + replicates),
-        clip_norm=REPLICATES_NORM,
+        compile_one=lambda _: checks.beside_replicates(
+            records, leaf, sort, number, replicates, draws
+        ),
+        context=of_replicates,
+        clip_norm=checks.REPLICATES_NORM,
     )
-    result = _describe_bins(noisy, edges, replicates, outcomes_in(records, leaf))
+    result = _describe_bins(noisy, edges, replicates, checks.outcomes_in(records, leaf))
     settings = {"statistic": statistic, "bins": number, "replicates": replicates}
     result.attrs |= {"statistic": statistic, "variable": variable}
     return with_guarantee({"ppc": result}, records, outcome, {"settings": settings})
@@ -348,24 +341,6 @@ def _edges(statistic: str, bins: int | Sequence[float] | None) -> np.ndarray:
     if not 2 <= len(edges) - 1 <= MOST_BINS:
         raise ValueError(f"bins= makes {len(edges) - 1} bins: it must be 2 to {MOST_BINS}.")
     return edges
-
-
-def _variable(fitted: Fitted, var_name: str | None) -> tuple[str, str]:
-    """Return the observed variable that is checked, and the name of its data."""
-    if len(fitted.points) < FEWEST_DRAWS:
-        raise ValueError(f"The result has fewer than {FEWEST_DRAWS} draws: fit with more draws=.")
-    leaves = drawn_leaves(fitted.records, "pymc_dp.score compares such models.")
-    if var_name is None and len(leaves) == 1:
-        [var_name] = leaves
-    if var_name not in leaves:
-        raise ValueError(f"var_name={var_name!r} must be one of {sorted(leaves)}.")
-    return var_name, leaves[var_name]
-
-
-def _replicates_first(points: np.ndarray, replicates: int) -> np.ndarray:
-    """Spread the draws of replicates over all draws, and put them first."""
-    first = np.unique(np.linspace(0, len(points) - 1, replicates).astype(int))
-    return np.concatenate([points[first], np.delete(points, first, axis=0)])
 
 
 def _describe_bins(noisy: Noisy, edges: np.ndarray, replicates: int, width: int) -> xr.Dataset:
@@ -478,18 +453,15 @@ def score(
 
     Notes
     -----
-    **Privacy.** One Gaussian release of all records. A record adds its first model's density less
-    the centre of ``score_range``, over half of its length; the difference of each other model's,
-    over ``largest_difference``; half the square of each of these numbers; and, where the number is
-    not declared, sqrt(1/2). For K models its squared norm is at most 5 K / 4 + 1/2. The results
-    count as public, and cost what their own fits did.
+    **Privacy.** One Gaussian release of all records, of sensitivity sqrt(5 K / 4 + 1/2) for K
+    models under add-remove and zero-out neighbours, and sqrt(5 K / 4) where the number is declared
+    (docs/proofs/checks.md). The results count as public, and cost what their own fits did.
 
     Examples
     --------
     >>> import numpy as np, pymc as pm, pymc_dp
     >>> with pm.Model() as model:
-    ...     p = pm.Beta("p", 1, 1)
-    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    ...     y = pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], [300, 700]))
     >>> terms = {"epsilon": 1, "delta": 1e-5}
     >>> idata = pymc_dp.fit(model=model, progressbar=False, **terms)
     >>> held_out = {"y": np.repeat([0, 1], [320, 680])}
@@ -504,7 +476,7 @@ def score(
     )
     if not 0 < largest_difference < math.inf:
         raise ValueError(f"largest_difference={largest_difference!r} must be above 0 and finite.")
-    limits, of_count = check_range(score_range), COUNT_SHARE if num_records is None else 0.0
+    limits, of_count = checks.check_range(score_range), COUNT_SHARE if num_records is None else 0.0
     fitted = _open(fits, data, budget)
     public = sorted({name for each in fitted.values() for name in each.public})
     columns = joined({name: each.data for name, each in fitted.items()})
@@ -513,12 +485,10 @@ def score(
     noisy, outcome = ask(
         "log predictive densities",
         together,
-        budget,
         ledger,
         backend,
         compile_one=partial(_scores, records, limits, largest_difference, of_count),
         context=tuple(each.points for each in fitted.values()),
-        size=2 * len(fitted) + 1,
         # scores lie between -1 and 1, their squares between 0 and 1
         clip_norm=(len(fitted) * (1 + SQUARE_SHARE**2) + of_count**2) ** 0.5,
     )
@@ -536,39 +506,31 @@ def score(
 
 
 def _fits(idata: xr.DataTree | Fits, model: pm.Model | None, data: Any) -> Fits:
-    """Return the results with their models, by name."""
     if not isinstance(idata, Mapping) or isinstance(idata, xr.DataTree):
-        privacy_of(idata)
         return {"model": (idata, model_in_use(model))}
     if model is not None or data is None or not idata:
         raise ValueError(
             "Several models are given as {'name': (result, model), ...} without model=, and with "
             "data=: the records that all of them are to predict, row by row the same."
         )
-    for result, _ in idata.values():
-        privacy_of(result)
     return {name: (result, model_in_use(one)) for name, (result, one) in idata.items()}
 
 
 def _open(fits: Fits, data: Mapping[str, Any] | None, budget: Budget) -> dict[str, Fitted]:
-    if len(fits) == 1:
-        return {name: open_fitted(*fit, data, budget, DRAWS) for name, fit in fits.items()}
-    data = read_tables(data) or {}
-    known = {
-        name: {str(v.name) for v in (*model.data_vars, *model.observed_RVs)}
-        for name, (_, model) in fits.items()
-    }
-    for name in sorted(data.keys() - set().union(*known.values())):
-        raise ValueError(f"data= names `{name}`, which is an array of none of the models.")
-    return {
-        name: open_fitted(*fit, {k: data[k] for k in data if k in known[name]}, budget, DRAWS)
-        for name, fit in fits.items()
-    }
+    of_each = dict.fromkeys(fits, data)
+    if len(fits) > 1:
+        data = read_tables(data) or {}
+        for name, (_, model) in fits.items():
+            known = {str(v.name) for v in (*model.data_vars, *model.observed_RVs)}
+            of_each[name] = {key: values for key, values in data.items() if key in known}
+        for name in sorted(data.keys() - {key for own in of_each.values() for key in own or ()}):
+            raise ValueError(f"data= names `{name}`, which is an array of none of the models.")
+    return {name: open_fitted(*fit, of_each[name], budget, DRAWS) for name, fit in fits.items()}
 
 
 def _scores(
     models: Mapping[str, tuple[Records, list[str]]],
-    limits: Range,
+    limits: checks.Range,
     most: float,
     of_count: float,
     backend: str,
@@ -576,7 +538,7 @@ def _scores(
     """Contribute a record's density under the first model, differences to it, and a count."""
     # a model comes with the names of its columns, among those of the joined records
     each = [
-        (name, columns, predictive_density(records, limits, backend))
+        (name, columns, checks.predictive_density(records, limits, backend))
         for name, (records, columns) in models.items()
     ]
 

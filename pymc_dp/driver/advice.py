@@ -56,8 +56,22 @@ def refuse_bad_priors(model: pm.Model, records: Records) -> None:
     point = [records.point[name].astype(x.type.dtype) for name, x in records.latents.items()]
     # the graph of the whole prior is there already, and few are not finite
     [density] = as_written([*records.latents.values()], [records.prior])(*point)
-    if records.observes_public or not np.isfinite(density):
-        _refuse_infinite(model, records, latents)
+    if np.isfinite(density) and not records.observes_public:
+        return
+    values = [model.rvs_to_values[rv] for rv in latents]
+    # PyMC raises where a parameter is none of its distribution's, and does not say of which
+    terms: list[Any] = simplify(model.logp(vars=latents, sum=False))
+    densities = as_written(values, [term.sum() for term in terms])
+    point = [records.point[value.name].astype(value.dtype) for value in values]
+    with np.errstate(all="ignore"):
+        values_at_start = densities(*point)
+    for rv, density in zip(latents, values_at_start, strict=True):
+        if not np.isfinite(density):
+            raise ValueError(
+                f"The prior of `{rv.name}` has no finite density at its initial value: give its "
+                "parameters values that its distribution has, such as a positive sd, and an "
+                "initial value within its support."
+            )
 
 
 def refuse_bad_start(model: pm.Model, start: Mapping[str, Any]) -> None:
@@ -77,24 +91,6 @@ def refuse_bad_start(model: pm.Model, start: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"The initial value of `{name}` has the shape {array.shape}, or entries that are "
                 f"no finite numbers in double precision; it needs {needed} of them."
-            )
-
-
-def _refuse_infinite(model: pm.Model, records: Records, latents: list[Any]) -> None:
-    """Refuse the first of the latents without a finite density of its own at the start."""
-    values = [model.rvs_to_values[rv] for rv in latents]
-    # PyMC raises where a parameter is none of its distribution's, and does not say of which
-    terms: list[Any] = simplify(model.logp(vars=latents, sum=False))
-    densities = as_written(values, [term.sum() for term in terms])
-    point = [records.point[value.name].astype(value.dtype) for value in values]
-    with np.errstate(all="ignore"):
-        values_at_start = densities(*point)
-    for rv, density in zip(latents, values_at_start, strict=True):
-        if not np.isfinite(density):
-            raise ValueError(
-                f"The prior of `{rv.name}` has no finite density at its initial value: give its "
-                "parameters values that its distribution has, such as a positive sd, and an "
-                "initial value within its support."
             )
 
 
@@ -132,26 +128,24 @@ def _without_score(records: Records, name: str, leaf: str, atoms: list[float]) -
     graph, latents = records.single, list(records.latents.values())
     own: Any = graph.terms[records.term_names.index(name)]
     term: Tensor = own.sum()
-    slopes: list[AnyVariable] = pt.grad(term, latents, disconnected_inputs="ignore")
-    compute = rewritten([*graph.inputs.values(), *latents], [term, *slopes])
-    return [x for x in atoms if _is_without_score(records, compute, leaf, x)]
-
-
-def _is_without_score(records: Records, compute: Any, leaf: str, atom: float) -> bool:
-    inputs, axes = records.single.inputs, records.single.axes
-    spec = {k: ColumnSpec(records.shapes[k], x.type.dtype) for k, x in inputs.items()}
+    gradients: list[AnyVariable] = pt.grad(term, latents, disconnected_inputs="ignore")
+    compute: Any = rewritten([*graph.inputs.values(), *latents], [term, *gradients])
+    spec = {k: ColumnSpec(records.shapes[k], x.type.dtype) for k, x in graph.inputs.items()}
     rng, kinds = np.random.default_rng(0), np.arange(TRIED) % ALIKE
     made = {k: made_up_column(column, kinds, rng) for k, column in spec.items()}
-    made[leaf] = np.full(TRIED, atom)
-    finite = []
-    for row, jitter in enumerate(0.3 * rng.standard_normal((TRIED, records.size))):
-        record = rows_along(axes, made, np.array([row]))
-        point = zip(records.split(records.start + jitter), records.latents.values(), strict=True)
-        values = [record[k].astype(x.type.dtype) for k, x in inputs.items()]
-        density, *slopes = compute(*values, *(z.astype(x.type.dtype) for z, x in point))
-        if np.isfinite(density):
-            finite.append(all(np.isfinite(x).all() for x in slopes))
-    return bool(finite) and not any(finite)
+    jitters, without = 0.3 * rng.standard_normal((TRIED, records.size)), []
+    for atom in atoms:
+        made[leaf], finite = np.full(TRIED, atom), []
+        for row, jitter in enumerate(jitters):
+            record = rows_along(graph.axes, made, np.array([row]))
+            point = zip(records.split(records.start + jitter), latents, strict=True)
+            values = [record[k].astype(x.type.dtype) for k, x in graph.inputs.items()]
+            density, *slopes = compute(*values, *(z.astype(x.type.dtype) for z, x in point))
+            if np.isfinite(density):
+                finite.append(all(np.isfinite(x).all() for x in slopes))
+        if finite and not any(finite):
+            without.append(atom)
+    return without
 
 
 def advice_on_units(records: Records, unit: str | None) -> tuple[str, ...]:

@@ -20,13 +20,7 @@ from pymc.variational.inference import Inference
 
 # keywords that only a private method takes: PyMC's own would ignore them
 PRIVATE_KEYWORDS = (
-    "epsilon",
-    "delta",
-    "noise_multiplier",
-    "neighbours",
-    "accountant",
-    "ledger",
-    "clip_norm",
+    *("epsilon", "delta", "noise_multiplier", "neighbours", "accountant", "ledger", "clip_norm"),
 )
 # whether one of the functions that read records runs
 _INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
@@ -82,7 +76,6 @@ def _sample(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _refuse_private_keywords(what: str, keywords: Mapping[str, Any]) -> None:
-    """Refuse a call that its author takes for a private one."""
     for name in PRIVATE_KEYWORDS:
         if name in keywords:
             from pymc_dp.methods.registry import METHODS

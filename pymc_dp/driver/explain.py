@@ -63,27 +63,15 @@ class Explanation:
     advice: tuple[str, ...] = ()  # on the data that the model is meant for, in sentences
     # {method: passes over all records by default}, for records in chunks
     passes: Mapping[str, float] = MappingProxyType({})
-    # whether outcomes can be drawn, so that clipping is centred (docs/truth.md)
-    centred: bool = False
     # {name: what it is and where it stands}: records in arrays that their author gave no name
     unnamed: Mapping[str, str] = MappingProxyType({})
     withheld: str = ""  # which deterministics the result will lack, and what to do
     new_records: str = ""  # what the author of the model does to predict new records
 
     @property
-    def dp_advi(self) -> str:
-        """Why the gradient methods and posterior sampling fit or do not fit."""
-        return self.methods["dp_advi"].reason
-
-    @property
     def vips(self) -> Fits:
         """Whether and how vips fits."""
         return self.methods["vips"]
-
-    @property
-    def dp_sep(self) -> Fits:
-        """Whether and how dp_sep fits."""
-        return self.methods["dp_sep"]
 
     def __str__(self) -> str:
         lines = ["Use method={!r}: {}.".format(*self.recommended), *self.advice]
@@ -116,9 +104,7 @@ def explain(
 
     Parameters
     ----------
-    model : pymc.Model, optional
-        Inside ``with model:`` it may be left out.
-    public, data, unit
+    model, public, data, unit
         As in `pymc_dp.fit`.
 
     Returns
@@ -141,8 +127,7 @@ def explain(
     --------
     >>> import numpy as np, pymc as pm, pymc_dp
     >>> with pm.Model() as model:
-    ...     p = pm.Beta("p", 1, 1)
-    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    ...     y = pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], [300, 700]))
     >>> print(pymc_dp.explain(model).vips)
     fits, as a model of conjugate blocks and mixtures.
         by stochastic variational Bayes on noisy expected sufficient statistics (Park et al. 2020)
@@ -167,7 +152,6 @@ def explain(
         _recommended(fits, records, unit is not None),
         (*advice_on_counts(model, unit), *advice_on_units(records, unit), *doubtful),
         over_chunks,
-        records.outcomes is not None,
         records.unnamed,
         withheld_in_words(records.outputs.declarable),
         "To predict new records, give predict bambi's model and a data frame."
@@ -320,8 +304,7 @@ def plan(
     --------
     >>> import numpy as np, pymc as pm, pymc_dp
     >>> with pm.Model() as model:
-    ...     p = pm.Beta("p", 1, 1)
-    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    ...     y = pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], [300, 700]))
     >>> dry = pymc_dp.plan(model, epsilon=1, delta=1e-5, num_records=1000)
     >>> dry.plan.total, round(dry.epsilon, 2)
     (14, 1.0)

@@ -23,19 +23,13 @@ from pymc.variational.callbacks import CheckParametersConvergence
 from pymc_dp.accounting.plan import Neighbours, check_count
 from pymc_dp.calibration.budget import Budget, FitTerms, split_terms
 from pymc_dp.contributions.gradients import with_absent_components
-from pymc_dp.driver.advice import (
-    refuse_bad_priors,
-    refuse_bad_start,
-    refuse_scores_that_are_nan,
-    refuse_unfit,
-    withheld_in_words,
-)
+from pymc_dp.driver import advice
 from pymc_dp.driver.result import MOST_NUMBERS, make_result, rehearse_result
 from pymc_dp.driver.run import Callback, Checkpoint, Setup, compile_method, progress, run_releases
 from pymc_dp.errors import PosteriorWarning, PrivacyWarning
 from pymc_dp.ledger.ledger import Ledger, open_ledger
 from pymc_dp.methods.method import Method
-from pymc_dp.methods.options import MethodSpec, Options
+from pymc_dp.methods.options import MethodSpec
 from pymc_dp.methods.registry import described, method_named
 from pymc_dp.model import PrivateData, Records, constrained, separate_unread
 from pymc_dp.model.columns import read_tables, read_units
@@ -113,8 +107,7 @@ def fit(
         The probability with which epsilon may fail; well below one over the number of records.
         The documentation's page on the guarantee says more about both.
     neighbours : {"add_remove", "zero_out", "replace_one"}
-        Which data sets must be indistinguishable. The number of records is public under the last
-        two.
+        Which data sets are indistinguishable. The number of records is public under the last two.
     sampling : {"poisson", "full"}
         Batches of records drawn one by one with probability ``sample_rate``, or of all.
     accountant : {"pld", "rdp", "rdp_dp_accounting"}
@@ -169,8 +162,7 @@ def fit(
     Raises
     ------
     NotSeparableError
-        The likelihood is not proved to be one term per record, or the method does not fit the
-        model.
+        The likelihood is not proved to be one term a record, or the method does not fit it.
     ValueError, TypeError
         Any other bad input. All of it is refused before any budget is spent.
 
@@ -190,8 +182,7 @@ def fit(
     --------
     >>> import numpy as np, pymc as pm, pymc_dp
     >>> with pm.Model() as model:
-    ...     p = pm.Beta("p", 1, 1)
-    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    ...     y = pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], [300, 700]))
     >>> idata = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, progressbar=False)
     >>> idata["privacy"].attrs["epsilon"] <= 1
     True
@@ -209,10 +200,10 @@ def fit(
     random_seed = check_seed(random_seed)
     compiled = compile_method(setup, backend)
     rehearse_result(setup, draws)
-    if lacks := withheld_in_words(setup.records.outputs.declarable):
+    if lacks := advice.withheld_in_words(setup.records.outputs.declarable):
         warnings.warn(lacks, stacklevel=2)
     file = None if checkpoint is None else Checkpoint(checkpoint, setup, random_seed, ledger)
-    rng = np.random.default_rng(random_seed) if file is None else file.public_generator(random_seed)
+    rng = np.random.default_rng(random_seed) if file is None else file.rng
     left = range(0 if file is None else len(file.kept()), setup.plan.total)
     with progress(left, setup.data.partitions, progressbar) as (steps, done):
         states, outcome = run_releases(setup, compiled, rng, steps, called, ledger, done, file)
@@ -252,7 +243,16 @@ def set_up_method(
     formula, public = formula_of(model), [*public]
     doubtful = check_formula(formula, budget.unit, public) if formula and budget.noisy else []
     model = model_in_use(model)
-    options = _options(spec, budget, n, own)
+    if n is not None:
+        check_count("n", n)
+    options = spec.options(
+        sampling=budget.sampler,
+        num_records=budget.num_records,
+        noise=budget.noise_of_one,
+        n=n,
+        of_units=budget.unit is not None,
+        **own,
+    )
     weights = getattr(options, "weights", None)
     refuse_weights(formula, weights is not None)
     public = factors_left_out(formula, public)
@@ -309,31 +309,16 @@ def _budget(spec: MethodSpec, terms: FitTerms) -> Budget:
 
 def model_in_use(model: pm.Model | None) -> pm.Model:
     """Return a model, that of a formula, or the one of the context."""
+    model = pm.Model.get_context(error_if_none=False) if model is None else model
+    if model is None:
+        raise TypeError("There is no model: give model=, or call this inside `with model:`.")
     model = pymc_model(model)
-    if model is not None and not isinstance(model, pm.Model):
+    if not isinstance(model, pm.Model):
         raise TypeError(
             f"model= must be a pm.Model, not an object of type {type(model).__name__}: build the "
             "model inside `with pm.Model() as model:`, and give that, or give one of bambi."
         )
-    in_use = pymc_model(pm.Model.get_context(error_if_none=False)) if model is None else model
-    if in_use is None:
-        raise TypeError("There is no model: give model=, or call this inside `with model:`.")
-    return in_use
-
-
-def _options(
-    spec: MethodSpec, budget: Budget, n: int | None, keywords: Mapping[str, Any]
-) -> Options:
-    if n is not None:
-        check_count("n", n)
-    return spec.options(
-        sampling=budget.sampler,
-        num_records=budget.num_records,
-        noise=budget.noise_of_one,
-        n=n,
-        of_units=budget.unit is not None,
-        **keywords,
-    )
+    return model
 
 
 def separation(
@@ -351,14 +336,20 @@ def separation(
     ``numbers`` are public ones, by what they are, beside those of the model, the weights and the
     budget. Checks of values wait until these are asked for.
     """
-    refuse_unfit(model)
+    advice.refuse_unfit(model)
     data = read_tables(read_numbers(data))
     refuse_bad_indices(model, data, budget.unit)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
-    beside = {weights.name: read_weights(model, weights, data, public)} if weights else {}
+    beside: dict[str, Any] = {}
+    named: dict[str, tuple[float, ...]] = {}
+    if weights is not None:
+        beside[weights.name] = read_weights(model, weights, data, public)
+        named[f"upper= of weights=`{weights.name}`"] = (weights.upper,)
+    if budget.num_records is not None:
+        named["num_records="] = (budget.num_records,)
     if data is not None and (units is not None or beside):
         data = {key: value for key, value in data.items() if key not in {budget.unit, *beside}}
-    known = budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy
+    is_public = budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy
     split = partial(
         separate_unread,
         data=data,
@@ -366,32 +357,19 @@ def separation(
         start=start,
         units=units,
         beside=beside,
-        number_is_public=known,
+        number_is_public=is_public,
     )
 
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
-        refuse_bad_start(model, start or {})
+        advice.refuse_bad_start(model, start or {})
         records, checked = split(model)
-        refuse_bad_priors(model, records)
-        refuse_scores_that_are_nan(model, records)
-        public = {**numbers, **_public_numbers(records, budget, weights)}
-        return with_absent_components(records), partial(checked, public if budget.noisy else None)
+        advice.refuse_bad_priors(model, records)
+        advice.refuse_scores_that_are_nan(model, records)
+        own = {f"A number in the {x.kind} `{x.name}`": v for x, v in records.trusted.items()}
+        known = {**numbers, **own, **named} if budget.noisy else None
+        return with_absent_components(records), partial(checked, known)
 
     return separated
-
-
-def _public_numbers(
-    records: Records, budget: Budget, weights: SurveyWeights | None
-) -> dict[str, tuple[float, ...]]:
-    """Return numbers that a caller says are public, by what they are."""
-    named = {
-        f"A number in the {x.kind} `{x.name}`": values for x, values in records.trusted.items()
-    }
-    if weights is not None:
-        named[f"upper= of weights=`{weights.name}`"] = (weights.upper,)
-    if budget.num_records is not None:
-        named["num_records="] = (budget.num_records,)
-    return named
 
 
 def number_of_draws(draws: int | None, setup: Setup) -> int:

@@ -34,7 +34,8 @@ def rehearse_result(setup: Setup, draws: int) -> None:
             state = method.init(np.random.default_rng(0))
             groups = released_groups(records, method, [state] * 2, 2, np.random.default_rng(0))
             tree = xr.DataTree.from_dict(groups)
-            if not all(map(_is_plain, _labels(tree))):
+            # most names and labels can stand in files of any kind, and writing takes time
+            if not all(map(_is_plain, _labels([*groups.values()]))):
                 tree.to_netcdf(engine="h5netcdf")  # to memory
     except Exception as error:
         raise ValueError(
@@ -45,7 +46,6 @@ def rehearse_result(setup: Setup, draws: int) -> None:
 
 
 def _check_names(records: Records) -> None:
-    """Refuse names that PyMC allows, and no group of a result can have."""
     outputs = records.outputs
     for name in ("chain", "draw"):
         if name in outputs.graphs:
@@ -76,16 +76,14 @@ def _check_size(records: Records, draws: int) -> None:
         )
 
 
-def _labels(tree: xr.DataTree) -> list[Any]:
-    """Return the names in a tree, and those of its labels that are no numbers."""
-    groups = [group.to_dataset() for group in tree.children.values()]
+def _labels(groups: list[xr.Dataset]) -> list[Any]:
+    """Return the names in groups, and those of their labels that are no numbers."""
     names = [name for group in groups for name in (*group.variables, *group.dims)]
     coords = [x for group in groups for x in group.coords.values() if x.dtype.kind not in "biufmM"]
     return [*names, *(label for x in coords for label in x.to_numpy().ravel())]
 
 
 def _is_plain(label: Any) -> bool:
-    """Whether files of any kind can hold a name or a label: most can, and writing takes time."""
     return isinstance(label, str) and label.isprintable() and bool(label.strip("."))
 
 

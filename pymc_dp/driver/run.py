@@ -128,7 +128,6 @@ def _is_exact(setup: Setup, contribution: Any, query: Query) -> bool:
 
 
 def _rehearse(setup: Setup, compiled: Compiled, state: Any, query: Query) -> None:
-    """Try the graphs on made-up rows before any release."""
     contribution, data = compiled.contributions[query.name], setup.data
     batch = {name: spec.zeros(2) for name, spec in data.spec.items()}
     try:
@@ -210,23 +209,14 @@ class Checkpoint:
                 if new:
                     for table in TABLES:
                         db.execute(table)
-                    self._note(db, **about, file=self._file())
+                    state = json.dumps(np.random.default_rng(seed).bit_generator.state)
+                    self._note(db, **about, file=self._file(), generator=state)
                 noted = dict(db.execute("SELECT name, value FROM fit").fetchall())
         except sqlite3.Error as error:
             raise ValueError(f"checkpoint={str(self.path)!r} cannot be used ({error}).") from None
         self._refuse_other_fits(noted, about)
-
-    def public_generator(self, seed: int | None) -> np.random.Generator:
-        """Return the generator of public draws, as it was when the fit began."""
-        rng = np.random.default_rng(seed)
-        with locked(self.path, "rwc") as db:
-            db.execute(
-                "INSERT OR IGNORE INTO fit VALUES ('generator', ?)",
-                (json.dumps(rng.bit_generator.state),),
-            )
-            [[state]] = db.execute("SELECT value FROM fit WHERE name = 'generator'")
-        rng.bit_generator.state = json.loads(state)
-        return rng
+        self.rng = np.random.default_rng(seed)  # of public draws, as it was when the fit began
+        self.rng.bit_generator.state = json.loads(noted["generator"])
 
     def reserve(self, ledger: Ledger, setup: Setup) -> Booking:
         """Set the plan aside in the ledger, or go on with what was set aside for this fit."""

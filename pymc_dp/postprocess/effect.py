@@ -7,7 +7,6 @@ its mean over the posterior, and its slope along each direction.
 """
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
@@ -21,17 +20,15 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_dp.calibration.budget import Budget
-from pymc_dp.checking.release import ask, drawn_leaves, later_budget, open_fitted
+from pymc_dp.checking.release import Fitted, ask, drawn_leaf, later_budget, open_fitted
 from pymc_dp.contributions.checks import Nodes, Place, Range, Values, on_nodes, with_values
 from pymc_dp.driver.fit import model_in_use
-from pymc_dp.errors import PosteriorWarning
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model import Records
 from pymc_dp.postprocess.predict import predict
 from pymc_dp.privacy.contribution import Noisy
-from pymc_dp.results.build import privacy_of, with_guarantee
-from pymc_dp.results.report import leaves_noise_out
+from pymc_dp.results.build import with_guarantee
+from pymc_dp.results.report import warn_if_too_narrow
 from pymc_dp.tables.formula import changed_copy, is_bambi, pymc_model
 from pymc_dp.tables.given import refuse_bad_indices
 
@@ -72,10 +69,8 @@ def effect(
 
     Parameters
     ----------
-    idata : DataTree
-        A result of `pymc_dp.fit`.
-    model : pymc.Model or bambi.Model
-        The model that was fitted.
+    idata, model : DataTree, pymc.Model or bambi.Model
+        A result of `pymc_dp.fit`, and the model that was fitted.
     settings : mapping
         The values that predictors are set to, for every row: ``{"treated": [0, 1]}``. The key
         ``("X", 2)`` is a column of a matrix. With several predictors the first values of all belong
@@ -92,14 +87,14 @@ def effect(
     bounds : tuple of two floats, optional
         Where outcomes are clipped to, for an average over the fitted records: public numbers. Not
         read for outcomes of yes or no.
-    prob : float, optional
+    prob : float, default 0.9
         The probability of the intervals, which are equal-tailed.
     epsilon, delta, noise_multiplier, data, accountant, num_records, ledger, backend
         As in `pymc_dp.fit`, for the release alone.
     neighbours, unit : str, optional
         Of the release; those of the fit by default. With a unit the average is over persons, each
         the mean of its records.
-    public : str or sequence of str, optional
+    public
         As in `pymc_dp.predict`, for averages over public rows.
 
     Returns
@@ -130,10 +125,8 @@ def effect(
     Notes
     -----
     **Privacy.** Over public rows: post-processing. Over the fitted records: one Gaussian release of
-    all of them. Outcomes are drawn for a record under each setting at points of the public
-    posterior, clipped, and projected on linear functions of the latents. The squared norm of what a
-    record adds is at most 1 for each setting, by Bessel's inequality, and 1/2 for the count where
-    the number of records is not declared.
+    all of them, of sensitivity sqrt(K + 1/2) for K settings under add-remove and zero-out
+    neighbours, and sqrt(K) where the number of records is declared (docs/proofs/checks.md).
 
     **Intervals** hold the width of the posterior, and the noise of this release. The average over
     the fitted records is that of these records: what chance there was in choosing them is left out.
@@ -159,24 +152,17 @@ def effect(
     chosen = _read_settings(settings)
     if not 0 < prob < 1:
         raise ValueError(f"prob={prob!r} must be between 0 and 1.")
-    privacy_of(idata)
-    if leaves_noise_out(idata):
-        warnings.warn(
-            "The posterior leaves the privacy noise of its fit out, and so do the intervals of its "
-            "effects: they are too narrow. method='dp_advi' has the noise in its posterior.",
-            PosteriorWarning,
-            stacklevel=2,
-        )
+    warn_if_too_narrow("the intervals of its effects", idata)
     if over is None:
         if weights is not None or public:
             raise ValueError("weights= and public= are for public rows: give these as over=.")
         budget = later_budget(
             idata, epsilon, delta, noise_multiplier, neighbours, accountant, num_records, unit
         )
-        model = model_in_use(model)
-        return _record_margins(
-            idata, model, chosen, outcome, bounds, prob, data, budget, ledger, backend
-        )
+        model, sizes = model_in_use(model), idata["posterior"].sizes
+        numbers = {} if bounds is None else {"bounds=": bounds}
+        fitted = open_fitted(idata, model, data, budget, sizes["chain"] * sizes["draw"], numbers)
+        return _record_margins(fitted, model, chosen, outcome, bounds, prob, ledger, backend)
     terms = (epsilon, delta, noise_multiplier, bounds, data, neighbours, num_records, unit, ledger)
     if any(value is not None for value in terms):
         raise ValueError(
@@ -349,22 +335,23 @@ def _set(rows: Any, setting: Values) -> Any:
 
 
 def _record_margins(
-    idata: xr.DataTree,
+    fitted: Fitted,
     model: pm.Model,
     settings: Mapping[str, Values],
     outcome: str | None,
     bounds: tuple[float, float] | None,
     prob: float,
-    data: Mapping[str, Any] | None,
-    budget: Budget,
     ledger: Ledger | str | PathLike[str] | None,
     backend: str,
 ) -> xr.DataTree:
-    """Release the averages, and describe them with the noise in their intervals."""
-    sizes = idata["posterior"].sizes
-    numbers = {} if bounds is None else {"bounds=": bounds}
-    fitted = open_fitted(idata, model, data, budget, sizes["chain"] * sizes["draw"], numbers)
-    records, leaf = fitted.records, _leaf(fitted.records, outcome)
+    records, budget = fitted.records, fitted.budget
+    if len(observed := sorted(records.drawn.values())) > 1:
+        raise ValueError(
+            f"The model observes {observed}: an average over the fitted records takes models of "
+            "one outcome given its predictors. Average over public rows by over=."
+        )
+    instead = "Average over public rows by over=, with outcome= a deterministic."
+    _, leaf = drawn_leaf(records, "outcome", outcome, instead)
     is_binary = bool(records.outcomes and records.outcomes[0].is_binary)
     limits = _limits(bounds, is_binary)
     _check_places(records, settings, leaf, budget.unit)
@@ -376,12 +363,10 @@ def _record_margins(
     noisy, made = ask(
         "expected outcomes",
         fitted,
-        budget,
         ledger,
         backend,
         compile_one=lambda _: on_nodes(records, leaf, values, limits, size, points, of_count),
         context=nodes,
-        size=len(settings) * size + 1,
         clip_norm=(len(settings) + of_count**2) ** 0.5,
     )
     margins = margin_draws(noisy, along, len(settings), limits, of_count, budget.num_records)
@@ -389,20 +374,6 @@ def _record_margins(
     summary.attrs |= {"over": "the fitted records", "epsilon_spent": made.epsilon}
     settings_of_release = {"bounds": list(limits), "points": points, "directions": size - 1}
     return with_guarantee({"effect": summary}, records, made, {"settings": settings_of_release})
-
-
-def _leaf(records: Records, outcome: str | None) -> str:
-    instead = "Average over public rows by over=, with outcome= a deterministic."
-    leaves = drawn_leaves(records, instead)
-    if len(leaves) != 1:
-        raise ValueError(
-            f"The model observes {sorted(leaves)}: an average over the fitted records takes models "
-            "of one outcome given its predictors. Average over public rows by over=."
-        )
-    if outcome is not None and outcome not in leaves:
-        raise ValueError(f"outcome={outcome!r} must be one of {sorted(leaves)}, or left out.")
-    [leaf] = leaves.values()
-    return leaf
 
 
 def _limits(bounds: tuple[float, float] | None, is_binary: bool) -> Range:
@@ -422,7 +393,6 @@ def _limits(bounds: tuple[float, float] | None, is_binary: bool) -> Range:
 def _check_places(
     records: Records, settings: Mapping[str, Values], leaf: str, unit: str | None
 ) -> None:
-    """Refuse predictors that the model does not have, and values that they cannot take."""
     known = sorted(records.batch.inputs.keys() - {leaf, unit} - records.unnamed.keys())
     for place, value in [pair for one in settings.values() for pair in one.items()]:
         name, column = (place, None) if isinstance(place, str) else place
@@ -445,7 +415,6 @@ def _check_places(
 
 
 def _check_levels(model: pm.Model, settings: Mapping[str, Values], unit: str | None) -> None:
-    """Refuse codes of levels that the model does not have."""
     own = {str(v.name): v.get_value() for v in model.data_vars}
     for label, one in settings.items():
         named = ((k, k if isinstance(k, str) else k[0], v) for k, v in one.items())

@@ -6,7 +6,7 @@ of the model back into the tree.
 
 import json
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,21 +15,18 @@ import pytensor.tensor as pt
 import xarray as xr
 from pymc.distributions.shape_utils import change_dist_size
 from pymc.pytensorf import compile as compile_random
-from pytensor.compile.maker import function
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.basic import MultinomialRV
-from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.sparse import issparse
 
 from pymc_dp.driver.fit import model_in_use
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.model.axis import RecordAxes, index_arrays
+from pymc_dp.model.axis import RecordAxes
 from pymc_dp.model.batch import remake
 from pymc_dp.model.columns import column
-from pymc_dp.model.graphs import AnyVariable, Tensor, unproved_in
+from pymc_dp.model.graphs import AnyVariable, unproved_in
 from pymc_dp.model.harden import HardenedModel, harden
 from pymc_dp.model.modes import PYTHON, without_c
 from pymc_dp.model.released import Known, is_formula
@@ -43,6 +40,7 @@ from pymc_dp.model.split import (
     without_lengths,
 )
 from pymc_dp.tables.formula import is_bambi, on_rows
+from pymc_dp.tables.given import refuse_bad_indices
 
 OF_FORMULA = " Of a formula, give bambi's model, and its data frame of new rows."
 
@@ -149,10 +147,15 @@ def predict(
     posterior = idata["posterior"].to_dataset()
     points = posterior[[*new.latents]].stack(point=("chain", "draw")).transpose("point", ...)
     latents = [points[name].to_numpy() for name in new.latents]
-    given = [leaf.variable for leaf in hardened.leaves.values() if leaf.name in data]
-    inputs, first = [new.rows, *new.latents.values()], [number, *(x[0] for x in latents)]
-    refuse_missing_levels([*predicted.values()], given, inputs, first)
-    arrays = drawn(predicted, inputs, number, latents, random_seed)
+    try:
+        refuse_bad_indices(hardened.model, None, unit)
+    except ValueError as error:
+        raise ValueError(
+            f"data= has levels that no latent has. {error} What the fitted model lacks has no "
+            "posterior: leave such rows out. If the model itself ignores what negative codes pick, "
+            "write pm.math.maximum(code, 0) where it indexes."
+        ) from None
+    arrays = drawn(predicted, [new.rows, *new.latents.values()], number, latents, random_seed)
     if of_formula:
         arrays = {name: array[:, :-1] for name, array in arrays.items()}
     labelled = _labelled(model, posterior, arrays)
@@ -364,22 +367,18 @@ def put_new_data(
         )
     for name, new_column in columns.items():
         variable: Any = records[name].variable
-        variable.set_value(_stored(name, new_column.values, variable.type.dtype))
+        values, dtype = new_column.values, variable.type.dtype
+        given = np.asarray(values.toarray() if issparse(values) else values)
+        kept = given.astype(dtype)
+        if kept.dtype.kind in "iu" and not np.array_equal(kept, given):  # they would wrap
+            raise ValueError(
+                f"data=`{name}` holds whole numbers beyond those of {dtype}, as which the model "
+                "reads them: codes would be of other levels. Leave these rows out."
+            )
+        variable.set_value(kept)
     [count] = counts
     draw_all_entries(hardened, count)
     return count
-
-
-def _stored(name: str, values: Any, dtype: str) -> np.ndarray:
-    """Return new values in the model's own type; whole numbers may not wrap to others."""
-    given = np.asarray(values.toarray() if issparse(values) else values)
-    kept = given.astype(dtype)
-    if kept.dtype.kind in "iu" and not np.array_equal(kept, given):
-        raise ValueError(
-            f"data=`{name}` holds whole numbers beyond those of {dtype}, as which the model reads "
-            "them: codes would be of other levels. Leave these rows out."
-        )
-    return kept
 
 
 def draw_all_entries(hardened: HardenedModel, count: int) -> None:
@@ -416,56 +415,6 @@ def put_units(hardened: HardenedModel, unit: str | None, codes: Any, number: int
     for leaf in hardened.leaves.values():
         if leaf.name == unit:
             leaf.variable.set_value(own.astype(leaf.variable.type.dtype))
-
-
-def refuse_missing_levels(
-    graphs: Sequence[AnyVariable],
-    data: Collection[AnyVariable],
-    inputs: Sequence[AnyVariable],
-    values: Sequence[object],
-) -> None:
-    """Refuse new data that index an array before its start or beyond its end.
-
-    ``data`` are the shared variables that hold the new records; ``values`` are those of ``inputs``.
-    """
-    picked = list(_picked(graphs, data))
-    if not picked:
-        return
-    wanted = [x for array, along, _ in picked for x in (array, along)]
-    with without_c():
-        fn = function(list(inputs), wanted, mode=PYTHON, on_unused_input="ignore")
-    computed = fn(*values)
-    for (*_, read), index, length in zip(picked, computed[::2], computed[1::2], strict=True):
-        names = ", ".join(f"`{name}`" for name in read)
-        if np.size(index) and index.min() < 0:
-            raise ValueError(
-                f"data={names} holds negative codes, as pandas writes for missing categories: they "
-                "would pick the last group. Leave these rows out. If the model itself ignores what "
-                "they pick, write pm.math.maximum(code, 0) where it indexes."
-            )
-        if np.size(index) and index.max() >= length:
-            raise ValueError(
-                f"data={names} holds an index beyond the array that it indexes, whose length is "
-                f"{int(length)}. A level that was not in the fitted model has no posterior: leave "
-                "its rows out."
-            )
-
-
-def _picked(
-    graphs: Sequence[AnyVariable], data: Collection[AnyVariable]
-) -> Iterator[tuple[Tensor, Tensor, list[str]]]:
-    """Yield index arrays of new data and no draw, the length along which they pick, and names."""
-    for node in toposort(graphs):
-        if not isinstance(node.op, AdvancedSubtensor):
-            continue
-        for axis, index in index_arrays(node).items():
-            if not index.type.dtype.startswith(("int", "uint")):
-                continue
-            read = {*ancestors([index])}
-            names = {str(leaf.name) for leaf in data if leaf in read}
-            if names and not any(isinstance(x.type, RandomType) for x in read):
-                base: Tensor = node.inputs[0]
-                yield index, base.shape[axis], sorted(names)
 
 
 def drawn(

@@ -276,8 +276,7 @@ def compose(results: Sequence[xr.DataTree], *, delta: float) -> Composition:
     --------
     >>> import numpy as np, pymc as pm, pymc_dp
     >>> with pm.Model():
-    ...     p = pm.Beta("p", 1, 1)
-    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    ...     y = pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], [300, 700]))
     ...     terms = {"epsilon": 0.5, "delta": 1e-5, "progressbar": False}
     ...     fits = [pymc_dp.fit(n, **terms) for n in (50, 100)]
     >>> 0.5 < pymc_dp.compose(fits, delta=1e-5).epsilon < 1

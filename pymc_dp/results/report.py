@@ -19,7 +19,7 @@ import xarray as xr
 from arviz_base import xarray_var_iter
 from arviz_base.labels import BaseLabeller
 
-from pymc_dp.errors import PrivacyWarning
+from pymc_dp.errors import PosteriorWarning, PrivacyWarning
 from pymc_dp.methods.method import doubts_in
 from pymc_dp.model import constrained, separate_unread
 from pymc_dp.model.released import Trusted
@@ -247,8 +247,7 @@ def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
     --------
     >>> import numpy as np, pymc as pm, pymc_dp
     >>> with pm.Model() as model:
-    ...     p = pm.Beta("p", 1, 1)
-    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    ...     y = pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], [300, 700]))
     >>> idata = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, progressbar=False)
     >>> list(pymc_dp.summary(idata).columns[-2:])
     ['noise_sd', 'noise_share']
@@ -278,6 +277,17 @@ def leaves_noise_out(idata: xr.DataTree) -> bool:
     """Whether releases had noise that the posterior does not hold."""
     private = math.isfinite(privacy_of(idata).attrs["epsilon"])
     return private and "noise_sd" not in idata.children
+
+
+def warn_if_too_narrow(intervals: str, *results: xr.DataTree) -> None:
+    """Warn where intervals that a caller is given come from a posterior without its noise."""
+    if any(map(leaves_noise_out, results)):
+        warnings.warn(
+            f"The posterior leaves the privacy noise of its fit out, and so do {intervals}: they "
+            "are too narrow. method='dp_advi' has the noise in its posterior.",
+            PosteriorWarning,
+            stacklevel=3,
+        )
 
 
 def share_of(idata: xr.DataTree, noise_sd: xr.Dataset) -> xr.Dataset:

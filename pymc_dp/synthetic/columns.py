@@ -36,16 +36,12 @@ class Columns:
         By name. Put categories, which have many latents, first, and what depends on the others,
         such as an outcome, last.
 
-    See Also
-    --------
-    pymc_dp.synthesize : draws from any model that observes all of its columns.
-    pymc_dp.pool : puts estimates from several data sets together.
-
     Notes
     -----
     A column depends on those before it by main effects: slopes of numbers, which are scaled to
     -1 to 1 by their public range, and an effect of each category, which sum to 0. Priors are
-    normal, with the standard deviation 1, or 2 for log odds.
+    normal, with the standard deviation 1, or 2 for log odds. `pymc_dp.synthesize` draws from any
+    model that observes all of its columns; `pymc_dp.pool` puts estimates from the data together.
 
     **Privacy.** Every record is prepared by itself, by the public numbers of its columns.
 
@@ -87,7 +83,7 @@ class Columns:
         ValueError
             A column is missing, or holds values that its type does not have.
         """
-        return self._joint(self._values(frame))
+        return self._model(self._values(frame))
 
     def fit(
         self, frame: Any, *, epsilon: float, delta: float, **settings: Any
@@ -124,7 +120,7 @@ class Columns:
             if name in settings:
                 raise ValueError(f"Fits of columns take no {name}=.")
         values = self._values(frame)
-        models = {name: self._conditional(name, values) for name in self._types}
+        models = {name: self._model(values, name) for name in self._types}
         each = _epsilons(models, epsilon, delta, settings)
         return {
             name: fit(model=model, method=METHOD, epsilon=each[name], delta=delta, **settings)
@@ -163,7 +159,7 @@ class Columns:
                 f"fits= lacks the column `{lacking[0]}`: give what Columns.fit returned."
             )
         results = fits if isinstance(fits, xr.DataTree) else [fits[name] for name in self._types]
-        model = self._joint({name: column.made_up() for name, column in self._types.items()})
+        model = self._model({name: column.made_up() for name, column in self._types.items()})
         drawn = synthesize(results, model, n=n, m=m, random_seed=random_seed)
         sets = drawn["synthetic"].to_dataset()
         return [
@@ -179,23 +175,22 @@ class Columns:
                 raise ValueError(f"The data frame lacks the column `{name}`.")
         return {name: column.codes(name, frame[name]) for name, column in self._types.items()}
 
-    def _joint(self, values: Mapping[str, np.ndarray]) -> pm.Model:
-        """Model all columns: later ones read the variables of those before them."""
+    def _model(self, values: Mapping[str, np.ndarray], last: str | None = None) -> pm.Model:
+        """Model each column given the variables before it, or ``last`` alone given their values."""
         before = Before({}, {})
-        with pm.Model(coords=_coords_of(self._types)) as model:
+        with pm.Model() as model:
             for name, column in self._types.items():
-                data = pm.Data(f"values of {name}", values[name])  # of any number of rows
-                before.offer(name, column, OUTCOMES[column.kind](name, column, before, data))
-        return model
-
-    def _conditional(self, last: str, values: Mapping[str, np.ndarray]) -> pm.Model:
-        names = [*self._types]
-        columns = {name: self._types[name] for name in names[: names.index(last) + 1]}
-        before, column = Before({}, {}), self._types[last]
-        with pm.Model(coords=_coords_of(columns)) as model:
-            for name in names[: names.index(last)]:
-                before.offer(name, columns[name], pm.Data(f"values of {name}", values[name]))
-            OUTCOMES[column.kind](last, column, before, values[last])
+                if before.numbers:
+                    model.add_coord(_predictors(name), [*before.numbers])
+                if column.kind in ("ordered", "categories"):
+                    model.add_coord(_levels_of(name), [str(x) for x in column.levels])
+                own = values[name]
+                variable = own if name == last else pm.Data(f"values of {name}", own)
+                if last in (None, name):
+                    variable = OUTCOMES[column.kind](name, column, before, variable)
+                if name == last:
+                    break
+                before.offer(name, column, variable)
         return model
 
 
@@ -214,19 +209,6 @@ class Before(NamedTuple):
         self.numbers[name] = number
         if column.squared:  # Legendre's polynomial, which is hardly correlated with the number
             self.numbers[f"{name} squared"] = 1.5 * number**2 - 0.5
-
-
-def _coords_of(columns: Mapping[str, Column]) -> dict[str, list[str]]:
-    """Name the predictors of each column, and the levels of categories."""
-    coords: dict[str, list[str]] = {}
-    numbers: list[str] = []
-    for name, column in columns.items():
-        coords |= {_predictors(name): list(numbers)} if numbers else {}
-        if column.kind in ("ordered", "categories"):
-            coords[_levels_of(name)] = [str(x) for x in column.levels]
-        if column.kind != "categories":
-            numbers += [name, f"{name} squared"] if column.squared else [name]
-    return coords
 
 
 def _predictors(name: str) -> str:
@@ -259,32 +241,28 @@ def _effects(name: str, before: Before, sd: float) -> Any:
     return total
 
 
-def _intercept(name: str, sd: float) -> Any:
-    return pm.Normal(f"{name} intercept", 0, sd)
-
-
 def _number(name: str, column: Column, before: Before, values: Any) -> Tensor:
-    mean = _intercept(name, 1) + _effects(name, before, 1)
+    mean = pm.Normal(f"{name} intercept", 0, 1) + _effects(name, before, 1)
     sd = pm.HalfNormal(f"{name} sd", 1)
     return pm.Normal(name, column.unscaled(mean), column.half_range * sd, observed=values)
 
 
 def _count(name: str, column: Column, before: Before, values: Any) -> Tensor:
-    log_mean = -1.5 + _intercept(name, 1.5) + _effects(name, before, 1)
+    log_mean = -1.5 + pm.Normal(f"{name} intercept", 0, 1.5) + _effects(name, before, 1)
     shape = pm.LogNormal(f"{name} shape", 0, 1)
     mean = column.high * pt.exp(log_mean)
     return pm.NegativeBinomial(name, mu=mean, alpha=shape, observed=values)
 
 
 def _waiting_time(name: str, column: Column, before: Before, values: Any) -> Tensor:
-    log_scale = _intercept(name, 1.5) + _effects(name, before, 1)
+    log_scale = pm.Normal(f"{name} intercept", 0, 1.5) + _effects(name, before, 1)
     shape = pm.LogNormal(f"{name} shape", 0, 0.5)
     times = pm.Weibull.dist(shape, column.high * pt.exp(log_scale))
     return pm.Censored(name, times, lower=None, upper=column.high, observed=values)
 
 
 def _yes_no(name: str, column: Column, before: Before, values: Any) -> Tensor:
-    logit = _intercept(name, 2) + _effects(name, before, 2)
+    logit = pm.Normal(f"{name} intercept", 0, 2) + _effects(name, before, 2)
     return pm.Bernoulli(name, logit_p=logit, observed=values)
 
 

@@ -22,16 +22,8 @@ from pymc_dp.model.batch import before_casts, rebuilt
 from pymc_dp.model.graphs import AnyVariable, pt
 from pymc_dp.model.harden import HardenedModel, harden, is_structural
 from pymc_dp.model.split import declare_public, named_dims, simplify
-from pymc_dp.postprocess.predict import (
-    NewRecords,
-    declared_in,
-    draw_all_entries,
-    drawn,
-    for_new_records,
-    put_units,
-    refuse_own_functions,
-)
-from pymc_dp.results.report import leaves_noise_out
+from pymc_dp.postprocess import predict
+from pymc_dp.results.report import warn_if_too_narrow
 
 FEWEST_FREEDOM = 3.0
 # whole and sign in the variance of the mean estimate: (whole + 1/m) b + sign v
@@ -54,10 +46,10 @@ def synthesize(
         A result of `pymc_dp.fit`; or several, each of a part of the model that shares no latents
         with the others, as `pymc_dp.Columns` fits them.
     model : pymc.Model
-        The model that was fitted, such as ``Columns.model``. Each column is an observed
-        variable. Where the distribution of one reads another, as the observed variable itself or as
-        the ``pm.Data`` that it observes, it reads the synthetic values. The model's own data are
-        not used.
+        The model that was fitted; `pymc_dp.Columns` builds one from the types of a table's columns.
+        Each column is an observed variable. Where the distribution of one reads another, as the
+        observed variable itself or as the ``pm.Data`` that it observes, it reads the synthetic
+        values. The model's own data are not used.
     n : int
         The number of records of each data set. It need not be that of the fitted records.
     m : int, optional
@@ -68,7 +60,8 @@ def synthesize(
     -------
     DataTree
         One group, ``synthetic``: every column with the dimensions ``data_set``, ``record`` and
-        those that the model gives a record's part of it.
+        those that the model gives a record's part of it. `pymc_dp.pool` puts the estimates from
+        the data sets together.
 
     Raises
     ------
@@ -81,11 +74,6 @@ def synthesize(
     -----
     PosteriorWarning
         The posterior leaves the privacy noise of its fit out, and so do intervals from these data.
-
-    See Also
-    --------
-    pymc_dp.Columns : builds such a model from the types of a table's columns.
-    pymc_dp.pool : puts the estimates from the data sets together.
 
     Notes
     -----
@@ -112,26 +100,24 @@ def synthesize(
     check_count("n", n)
     check_count("m", m)
     results = [idata] if isinstance(idata, xr.DataTree) else [*idata]
-    if any(leaves_noise_out(each) for each in results if "privacy" in each.children):
-        warnings.warn(
-            "The posterior leaves the privacy noise of its fit out: intervals from synthetic data "
-            "sets would be too narrow. method='dp_advi' has the noise in its posterior.",
-            PosteriorWarning,
-            stacklevel=2,
-        )
-    declared, unit = _declared_in(results)
+    fits = [each for each in results if "privacy" in each.children]
+    warn_if_too_narrow("intervals from synthetic data sets", *fits)
+    each = [predict.declared_in(result) for result in results]
+    if len({unit for _, unit in each}) != 1:
+        raise ValueError("idata= holds results of different units, or none: give fits of one unit.")
+    declared, unit = set.intersection(*(names for names, _ in each)), each[0][1]
     hardened = declare_public(harden(model_in_use(model)), declared)
-    new = for_new_records(hardened, unit)
+    new = predict.for_new_records(hardened, unit)
     columns = _leaves(hardened, new, unit)
     graphs = _chained(new.observed, columns)
-    refuse_own_functions([*graphs.values()], declared)
+    predict.refuse_own_functions([*graphs.values()], declared)
     _refuse_what_is_left(hardened, graphs, unit)
-    put_units(hardened, unit, None, n)
-    draw_all_entries(hardened, n)
+    predict.put_units(hardened, unit, None, n)
+    predict.draw_all_entries(hardened, n)
     rng = np.random.default_rng(random_seed)
     points = _points(results, new, m, rng)
     seed = int(rng.integers(2**31))
-    arrays = drawn(graphs, [new.rows, *new.latents.values()], n, points, seed)
+    arrays = predict.drawn(graphs, [new.rows, *new.latents.values()], n, points, seed)
     variables = {}
     for name, array in arrays.items():
         own = hardened.model.named_vars_to_dims.get(name)
@@ -141,14 +127,9 @@ def synthesize(
     return xr.DataTree.from_dict({"synthetic": xr.Dataset(variables)})
 
 
-def _declared_in(results: Sequence[xr.DataTree]) -> tuple[set[str], str | None]:
-    each = [declared_in(idata) for idata in results]
-    if len({unit for _, unit in each}) != 1:
-        raise ValueError("idata= holds results of different units, or none: give fits of one unit.")
-    return set.intersection(*(declared for declared, _ in each)), each[0][1]
-
-
-def _leaves(hardened: HardenedModel, new: NewRecords, unit: str | None) -> dict[str, AnyVariable]:
+def _leaves(
+    hardened: HardenedModel, new: predict.NewRecords, unit: str | None
+) -> dict[str, AnyVariable]:
     """Return the array that each column observes; refuse other arrays that go by records."""
     model = hardened.model
     columns = {}
@@ -229,7 +210,7 @@ def _refuse_what_is_left(
 
 
 def _points(
-    results: Sequence[xr.DataTree], new: NewRecords, m: int, rng: np.random.Generator
+    results: Sequence[xr.DataTree], new: predict.NewRecords, m: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
     """Choose different draws of the posterior, of each result by itself."""
     arrays: dict[str, np.ndarray] = {}

@@ -9,10 +9,11 @@ driver and result treat both as one method.
 import inspect
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from pymc_dp.driver.fit import check_seed, number_of_draws, set_up_method
 from pymc_dp.driver.result import make_result, rehearse_result
 from pymc_dp.driver.run import Setup, build_wall, compile_method, run_releases
 from pymc_dp.ledger.ledger import Ledger, open_ledger
-from pymc_dp.methods.method import Compiled, Method, Stage, Staged, chain
+from pymc_dp.methods.method import Compiled, Method, Stage, Staged, chain, reported_as
 from pymc_dp.methods.options import require_shared_latents
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Query, RowContribution
@@ -52,8 +53,6 @@ DEFAULTS = Defaults()
 
 
 class _Run(NamedTuple):
-    """One fit that was made, with its score."""
-
     setting: int
     states: list[Any]
     outcome: Outcome
@@ -102,14 +101,11 @@ def tune(
         They are public, and stand in the result.
     epsilon, delta : float
         The budget of the whole search.
-    method : str
-        As in `pymc_dp.fit`.
     runs : float, optional
         The mean number of runs, above 1; three for every setting if it is left out.
     score_range : tuple of two floats
-        Where a record's log predictive density is clipped to. The default suits outcomes of about
-        unit scale, one or two a record.
-    neighbours, unit, ledger, public, data, public_start, random_seed, draws, backend
+        As in `pymc_dp.score`.
+    method, neighbours, unit, ledger, public, data, public_start, random_seed, draws, backend
         As in `pymc_dp.fit`. In a ledger the search is one release.
     **options
         Keywords of `pymc_dp.fit` that all settings share.
@@ -136,8 +132,7 @@ def tune(
     --------
     >>> import numpy as np, pymc as pm, pymc_dp
     >>> with pm.Model() as model:
-    ...     p = pm.Beta("p", 1, 1)
-    ...     y = pm.Bernoulli("y", p, observed=np.repeat([0, 1], [300, 700]))
+    ...     y = pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], [300, 700]))
     >>> settings = [{"clip_norm": 0.5}, {"clip_norm": 2.0}]
     >>> idata = pymc_dp.tune(model, settings, n=20, epsilon=1, delta=1e-5)
     >>> idata["privacy"].attrs["epsilon"] <= 1
@@ -148,13 +143,12 @@ def tune(
     _check_settings(settings, options)
     random_seed, ledger = check_seed(random_seed), open_ledger(ledger)
     shared = {"method": method, "n": None, **options, "public": public, "data": data}
-    terms = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours, "unit": unit}
-    terms["public_start"] = public_start
-    fits = [_prepare(model, {**shared, **terms, **setting}, limits) for setting in settings]
+    shared |= {"epsilon": epsilon, "delta": delta, "neighbours": neighbours, "unit": unit}
+    shared["public_start"] = public_start
+    fits = [_prepare(model, {**shared, **setting}, limits) for setting in settings]
     counts = [number_of_draws(draws, fit) for fit in fits]
-    selection = _calibrate(
-        fits, RUNS_PER_SETTING * len(settings) if runs is None else runs, epsilon
-    )
+    runs = RUNS_PER_SETTING * len(settings) if runs is None else runs
+    selection = _calibrate(fits, runs, epsilon)
     fits = [fit._replace(plan=plan) for fit, plan in zip(fits, selection.plans, strict=True)]
     for fit in fits:
         warn_if_weak(fit.plan)
@@ -168,10 +162,8 @@ def tune(
         best = _best_of(fits, compiled, selection.runs, random_seed)
         if booking is not None:
             booking()  # of processes forked from the search, the first alone returns a result
-    texts = [
-        json.dumps(dict(setting), default=lambda x: getattr(x, "__name__", type(x).__name__))
-        for setting in settings
-    ]
+    as_text = partial(json.dumps, default=lambda x: getattr(x, "__name__", type(x).__name__))
+    texts = [as_text(dict(setting)) for setting in settings]
     outcome = best.outcome._replace(
         public=public,
         selection=replace(selection, chosen=best.setting),
@@ -207,8 +199,7 @@ def _check_settings(settings: Sequence[Mapping[str, Any]], options: Mapping[str,
 def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Setup:
     """Prepare one setting, with its score; its plan has no releases yet."""
     method, n = keywords.pop("method"), keywords.pop("n")
-    keywords["accountant"] = "rdp_dp_accounting"
-    terms, options = split_terms(keywords)
+    terms, options = split_terms({**keywords, "accountant": "rdp_dp_accounting"})
     fit, _ = set_up_method(model, method, n, terms, **options)
     if any(spec.mechanism != GAUSSIAN for spec in fit.method.releases):
         raise ValueError(f"method={method!r} has no epsilon that is proved: tune cannot use it.")
@@ -233,18 +224,12 @@ def with_score(records: Records, method: Method, limits: Range) -> Method:
             lambda state, query, noisy: state._replace(score=float(noisy.value[0])),
         ),
         query=partial(_query, records, method),
-        posterior=_of_fit(method.posterior),
-        noise_aware=method.noise_aware and _of_fit(method.noise_aware),
-        doubts=_of_fit(method.doubts),
-        describe=_of_fit(method.describe),
-        trace=_of_fit(method.trace),
         defaults=(DEFAULTS,),
     )
+    scoring = reported_as(scoring, method, attrgetter("fit"))
+    if aware := method.noise_aware:
+        scoring = scoring._replace(noise_aware=lambda state, *more: aware(state.fit, *more))
     return chain(method, Stage(scoring, Scored))
-
-
-def _of_fit(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda state, *args: function(state.fit, *args)
 
 
 def _densities(records: Records, limits: Range, backend: str) -> RowContribution:

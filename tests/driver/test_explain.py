@@ -45,8 +45,7 @@ def local():
 
 @cache
 def explained(describe):
-    model = zoo.build(describe)
-    return pymc_dp.explain(model)
+    return pymc_dp.explain(zoo.build(describe))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +250,6 @@ def test_deterministics_that_a_result_will_lack_are_named_before_and_at_the_fit(
         pm.Deterministic("of_a_thousand", 1000 * p)
         pm.Deterministic("odds", p / (1 - p))
         pm.Bernoulli("y", p, observed=np.repeat([0, 1], [3, 7]))
-
     assert "The result will lack `of_a_thousand`: " in str(pymc_dp.explain(model))
     assert "lack" not in str(pymc_dp.explain(model, public=["of_a_thousand"]))
     terms = {"method": "vips", "epsilon": 1, "delta": 1e-3, "progressbar": False}
@@ -263,7 +261,6 @@ def test_deterministics_that_a_result_will_lack_are_named_before_and_at_the_fit(
 
 def test_units_are_told_what_their_number_of_rows_must_not_depend_on():
     model = zoo.coin(np.repeat([0, 1], [3, 7]), person=np.arange(10) // 2)
-
     said = "How many rows a person has must not depend on its outcomes"
     assert said in str(pymc_dp.explain(model, unit="person"))
     assert said not in str(pymc_dp.explain(model))

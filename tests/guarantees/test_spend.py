@@ -195,7 +195,7 @@ DOORS = {
     "release": "driver/run privacy/wall",
     "open_private": "privacy/private_data privacy/wall",  # data of several models are joined
     # reconstruct reads new rows, which its caller hands over
-    "take": "papers/sampling postprocess/reconstruct privacy/clipping privacy/private_data",
+    "take": "papers/sampling postprocess/vips privacy/clipping privacy/private_data",
     "_clipped_sum": "privacy/wall",
     "_book": "privacy/wall",
     # what holds the data is asked by the wall, and before a fit by what checks values

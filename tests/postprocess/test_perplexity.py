@@ -38,7 +38,7 @@ def test_words_that_tell_a_documents_topics_predict_its_other_words():
 def test_perplexity_takes_sparse_documents_in_parts(monkeypatch):
     tree = result(TWO, np.array([0.3, 0.4]), 10.0)
     expected = pymc_dp.perplexity(tree, NEW)
-    monkeypatch.setattr("pymc_dp.postprocess.topics.PART", 3)
+    monkeypatch.setattr("pymc_dp.postprocess.vips.PART", 3)
     np.testing.assert_allclose(pymc_dp.perplexity(tree, csr_matrix(NEW)), expected)
 
 

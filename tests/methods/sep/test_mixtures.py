@@ -148,7 +148,7 @@ def test_a_private_fit_finds_the_components_whatever_the_noise(build, noise, met
 
 
 def refused(build):
-    return pymc_dp.explain(model_of(build), public=["w_known"]).dp_sep.reason
+    return pymc_dp.explain(model_of(build), public=["w_known"]).methods["dp_sep"].reason
 
 
 def unknown_spread():

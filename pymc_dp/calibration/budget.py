@@ -44,6 +44,7 @@ from pymc_dp.accounting.plan import (
     Release,
     ReleaseSpec,
     Sampler,
+    check_count,
     checked_number,
     sampler_named,
 )
@@ -92,12 +93,13 @@ class Budget(FitTerms):
             raise ValueError(
                 f"noise_multiplier={self.noise_multiplier!r} must be finite and at least 0."
             )
+        if self.num_records is not None:  # before a method reads it; a plan checks it, too
+            check_count("num_records", self.num_records, most=10**15)
         if self.delta is None and self.noisy:
             raise ValueError(
                 "delta= is missing: the probability with which epsilon may fail, such as 1e-5. "
                 "Take it well below one over the number of records."
             )
-        _ = self.terms  # which refuses all else that is out of its range
 
     @property
     def noisy(self) -> bool:

@@ -507,12 +507,15 @@ def score(
 
 def _fits(idata: xr.DataTree | Fits, model: pm.Model | None, data: Any) -> Fits:
     if not isinstance(idata, Mapping) or isinstance(idata, xr.DataTree):
+        privacy_of(idata)  # before the model: their order is easily mistaken
         return {"model": (idata, model_in_use(model))}
     if model is not None or data is None or not idata:
         raise ValueError(
             "Several models are given as {'name': (result, model), ...} without model=, and with "
             "data=: the records that all of them are to predict, row by row the same."
         )
+    for result, _ in idata.values():
+        privacy_of(result)
     return {name: (result, model_in_use(one)) for name, (result, one) in idata.items()}
 
 

@@ -595,7 +595,7 @@ def own_means(table: Mapping[str, Array]) -> Iterator[str]:
     """Name arrays with a column that adds up to 0, as one does that was centred by its own mean."""
     for array in table.values():
         for x in array.vectors if array.values.dtype.kind == "f" else ():
-            small = abs(x.sum()) < 1e-10 * np.abs(x).sum()
+            small = abs(x.sum()) < 1e-7 * np.abs(x).sum()  # of single precision, too
             # whole numbers may add up to 0 by chance, and others by their symmetry
             if small and (x % 1).any() and not np.allclose(np.sort(x), -np.sort(x)[::-1]):
                 yield (

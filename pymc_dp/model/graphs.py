@@ -46,6 +46,7 @@ CHANGED = "changed "
 # what PyMC's class for a distribution that an author composes may have of its own
 OF_A_COMPOSED = {"inline_logprob", "_print_name", "__module__", "__doc__", "_abc_impl"}
 OF_A_COMPOSED |= {"__abstractmethods__"}
+OWN_NAMES = {*OF_A_COMPOSED, "ndims_params"}  # of any random variable, too: its signature's axes
 LIBRARIES = ("builtins", "numpy", "pytensor", "pymc")
 NUMBERS_AND_TEXT = (NoneType, bool, int, float, complex, str, np.generic, np.dtype)
 # what operations keep when they are compiled, and what their pages of documentation are made from
@@ -179,8 +180,7 @@ def how_to_allow(own: Any) -> str:
     """Say how ``public=`` allows an author's operation or transform, unless it may hold data."""
     if (name := name_of(own)).startswith(CHANGED):
         return ""
-    kept = ", ".join(f"`{x}`" for x, value in _kept(own).items() if _may_be_data(value))
-    if kept:
+    if kept := ", ".join(f"`{x}`" for x, value in _kept(own).items() if _may_be_data(value)):
         return f". It holds {kept}, which may be records: as its inputs they would be checked"
     return f", or declare public=[{name!r}] if the operation holds no data"
 
@@ -189,20 +189,20 @@ def _kept(own: Any) -> dict[str, Any]:
     """Return what an object and its class hold by name, and what functions of theirs read."""
     classes = (dict(vars(kind)) for kind in type(own).__mro__ if not is_of_library(kind))
     kept = {k: getattr(x, "__func__", x) for k, x in ChainMap(vars(own), *classes).items()}
-    functions = {k: x for k, x in kept.items() if isinstance(x, FunctionType)}
-    for name, function in functions.items():
-        read, kept[name] = getclosurevars(function), function.__defaults__
+    for name in [k for k, x in kept.items() if isinstance(x, FunctionType)]:
+        read, kept[name] = getclosurevars(kept[name]), kept[name].__defaults__
         values = {k: x for k, x in read.globals.items() if not (callable(x) or ismodule(x))}
         kept |= {**values, **read.nonlocals}
-    return {k: x for k, x in kept.items() if k not in OF_A_COMPOSED and k[:2] != "__"}
+    return {k: x for k, x in kept.items() if k not in OWN_NAMES and k[:2] != "__"}
 
 
 def _may_be_data(value: object) -> bool:
     """Whether a value is more than a setting: no library's own, real, or several numbers."""
     if not is_plain(value):
         return not isinstance(value, type)
-    numbers = np.asarray(value)
-    return numbers.size > (numbers.dtype.kind not in "fc") and numbers.dtype.kind in "iufc"
+    if isinstance(value, tuple | list | set | frozenset):
+        return any(map(_may_be_data, value)) or sum(isinstance(x, int) for x in value) > 1
+    return isinstance(value, float | complex | np.number)
 
 
 def is_plain(value: object) -> bool:

@@ -198,7 +198,8 @@ def test_a_name_that_nothing_has_is_refused_and_data_allow_no_operation():
 
 def of_trees(b):
     """A sum of trees, as pymc-bart makes it: its class holds the records."""
-    held = {"X": X, "Y": Y, "m": 20, "perform": Shift.perform}
+    signature = {"inputs_sig": [("m", "n"), ("m",), ()], "ndims_params": [2, 1, 0]}
+    held = {"X": X, "Y": Y, "m": 20, "perform": Shift.perform} | signature
     return type("BART_mu", (Shift,), held)(0.5)(b)
 
 

@@ -6,8 +6,24 @@ regression by generalised least squares; what clipping leaves out is bounded by 
 After Bell and Cathey (1993), the iterated Kalman filter as a Gauss-Newton method; centred clipping
 as in Künsch, Stefanski and Carroll (1989).
 
-`update` takes a released vector to the next state, in eight steps; docs/engine.md has the schedule,
-and the formulas of each.
+    release     scales   round 1   round 2        ...        round 13
+    budget      |#|      |#|       |#|       each 1.2 times   |#####|
+    point       start    start ----> damped Newton steps ----> mode
+    says        N, units scores, slope, slope along the path, traces, counts of lengths
+
+One update (`update`, from a released vector to the next state), in this order:
+
+1. traces: clipping keeps a share of the slope, and makes the variance larger than it;
+2. score: as if nothing had been clipped;
+3. curvature: the belief is prior to the released slope; then the path, the step between the last
+   two scores where noise hides the slope, the null space, and the scale of outcomes, which shares
+   no information with their location;
+4. regression: g_s = H (z - z_s) + e_s for all rounds s, to the posterior mean;
+5. step: to that mean, damped by 1 + r, where r is its length in white units, or up to twice as
+   long as the step before in the same direction;
+6. scale of outcomes: its own step is exact, and all curvatures of the location go with it;
+7. clipping: counts near the mode say what each norm leaves out, and which one is best;
+8. coordinates: W with W (H + P) W' = N I, and the bounds of the next vector.
 
 **Privacy.** All of it is post-processing of released vectors.
 """
@@ -214,7 +230,7 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     if known.scale is not None:
         moved.flat[known.scale.latent] = 0.0
     r, far = (max(inner(x, times(floored, x)), 0.0) ** 0.5 / n**0.5 for x in (moved, step))
-    point = z + step / (1 + r)
+    point = z + _share_of_step(state, moved, floored, r) * step
     # 6. scale of outcomes
     if known.scale is not None:
         latent = known.scale.latent
@@ -242,6 +258,20 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     # 8. coordinates
     state = state._replace(t=state.t + 1, report=report)
     return prepared(known, state, point.reshape(-1), floored, left if is_near else None)
+
+
+def _share_of_step(state: State, step: np.ndarray, floored: np.ndarray, r: float) -> float:
+    """Return the share of a step of r white units that is taken: 1 / (1 + r), or more.
+
+    Far from the mode all scores are clipped, and steps stay as long as before. A step may be twice
+    as long as the last one was in its direction, and less so where noise hides the curvature.
+    """
+    least = 1 / (1 + r)
+    if len(state.scored) < 2 or r <= least:
+        return least
+    last = state.scored[-1].point - state.scored[-2].point
+    along = inner(last, times(floored, step)) / state.number / r**2
+    return float(np.clip(2 * (1 - state.report.edge) * along, least, 1.0))
 
 
 def white(at: At) -> np.ndarray:

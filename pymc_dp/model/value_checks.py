@@ -567,28 +567,8 @@ def _impossible(
                 yield name
 
 
-<<<<<<< HEAD
 def doubts(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> Iterator[str]:
     """Name arrays that may be made of all records, of columns that are persons, or of few ones."""
-=======
-def own_means(table: Mapping[str, Array]) -> Iterator[str]:
-    """Name arrays with a column that adds up to 0, as one does that was centred by its own mean."""
-    for array in table.values():
-        for x in array.vectors if array.values.dtype.kind == "f" else ():
-            small = abs(x.sum()) < 1e-7 * np.abs(x).sum()  # of single precision, too
-            # whole numbers may add up to 0 by chance, and others by their symmetry
-            if small and (x % 1).any() and not np.allclose(np.sort(x), -np.sort(x)[::-1]):
-                yield (
-                    f"The mean of {array.name} is 0 to the last digit. If it was centred by its "
-                    "own mean, every record moves the values of all others, which epsilon does not "
-                    "cover, and an intercept is that at the mean. Centre by a public number."
-                )
-                break
-
-
-def rare_levels(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> Iterator[str]:
-    """Name arrays with a column that is 1 for a few records, or units, and 0 for all others."""
->>>>>>> m-verify
     codes = units.codes if isinstance(units, Units) else None
     for name, array in table.items():
         x = array.values
@@ -626,7 +606,7 @@ def rare_levels(table: Mapping[str, Array], units: Units | UnitBlocks | None) ->
 def _is_centred(x: np.ndarray) -> bool:
     """Whether numbers add up to 0, as they do where their own mean was taken from them."""
     # whole numbers may add up to 0 by chance, and others by their symmetry
-    is_small = abs(x.sum()) < 1e-10 * np.abs(x).sum() and (x % 1).any()
+    is_small = abs(x.sum()) < 1e-7 * np.abs(x).sum() and (x % 1).any()  # in single precision, too
     return bool(is_small and not np.allclose(np.sort(x), -np.sort(x)[::-1]))
 
 

@@ -267,7 +267,7 @@ def _share_of_step(state: State, step: np.ndarray, floored: np.ndarray, r: float
     as long as the last one was in its direction, and less so where noise hides the curvature.
     """
     least = 1 / (1 + r)
-    if len(state.scored) < 2 or r <= least:
+    if len(state.scored) < 2 or r <= 1:
         return least
     last = state.scored[-1].point - state.scored[-2].point
     along = inner(last, times(floored, step)) / state.number / r**2

@@ -61,6 +61,18 @@ def test_a_private_posterior_is_near_the_one_without_privacy(case):
     check_near(idata, answers, sds=1.0)
 
 
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_rate_far_from_the_middle_of_its_prior_is_found(monkeypatch, is_slow):
+    if is_slow:  # the planted fault: no step is longer than a white unit
+        monkeypatch.setattr(rounds, "_share_of_step", lambda state, step, floored, r: 1 / (1 + r))
+    y = np.random.default_rng(5).poisson(20.0, ROWS)
+    with pm.Model() as model, deterministic_noise(2):
+        pm.Poisson("y", pm.Gamma("rate", 2, 1 / 50), observed=y)
+        rate = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, **QUIETLY)["posterior"]["rate"]
+    found = abs(float(rate.mean()) - y.mean()) < 0.5 and float(rate.std()) < 0.2
+    assert found != is_slow
+
+
 def test_the_bias_of_clipped_gradient_steps_is_seen():
     model, answers = exponential()
     with deterministic_noise(1):

@@ -199,7 +199,7 @@ def _sizes(
     """Return the groups, (indices, groups), and how many records, or units, each has."""
     columns = {v: partition.columns[names[v]] for v in ancestors(indices) if v in names}
     inputs = {v: v.type.clone(dtype=x.dtype)() for v, x in columns.items()}
-    codes = [x.take(np.arange(x.rows)) for x in columns.values()]
+    codes = [np.asarray(x.values, x.dtype) for x in columns.values()]
     new = clone_replace(indices, inputs, rebuild_strict=False)
     values = as_written([*inputs.values()], new)(*codes)
     pairs = np.stack([np.ravel(index) for index in values])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import pymc_dp
+from pymc_dp.papers.regression import DEFAULTS
 from pymc_dp.privacy.contribution import Noisy
 from pymc_dp.privacy.norms import row_norms
 from tests.guarantees import vips_toys
@@ -23,9 +24,8 @@ STEEP = np.array([0.0, 1e6])
 
 def statistics(x, y, mean):
     """Score and curvature of logistic records, without scales, in the absolute form."""
-    found = toy(vips_toys.logistic, form="absolute")
-    plain = found.contexts[0].layout.with_scales(curvature=1.0)
-    asked = found.contexts[0]._replace(mean=mean, layout=plain)
+    found = toy(vips_toys.logistic, form="absolute", clip_norm=DEFAULTS.clip_norm)
+    asked = (mean, found.contexts[0][1])
     values = {"X": np.asarray(x, float), "y": np.asarray(y)}
     columns = {k: column._replace(values=values[k]) for k, column in found.columns.items()}
     norms, vectors = dense(found.contribution, columns, asked)

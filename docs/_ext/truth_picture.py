@@ -57,7 +57,9 @@ def draw() -> None:
         right.plot(width, height, "o", color="C1", ms=4)
     left.set(xlim=(0.4, 1.02), xlabel="share of 90% intervals\nthat hold the truth")
     widest = max(row.width for row in found)
-    right.set(xlim=(0.9, widest + 0.1), xlabel="width\n(without\nprivacy: 1)")
+    right.set_xscale("log", base=2)
+    right.xaxis.set_major_formatter("{x:g}")
+    right.set(xlim=(0.9, 1.2 * widest), xlabel="width\n(without\nprivacy: 1)")
     left.set(yticks=range(len(found)), yticklabels=[row.problem for row in found])
     left.set_ylim(len(found) - 0.5, -0.5)
     for ax, right_value in ((left, 0.9), (right, 1)):

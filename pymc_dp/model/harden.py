@@ -92,17 +92,20 @@ def _same(values: np.ndarray, others: np.ndarray) -> bool:
 
 def _regular(value: np.ndarray, flat: np.ndarray) -> Iterator[np.ndarray]:
     """Make the regular arrays that begin as an array does; few are, and of others no copy is."""
-    if _same(flat[:4], np.full_like(flat[:4], flat[0])):
+    begins_alike = _same(flat[:4], np.full_like(flat[:4], flat[0]))
+    if begins_alike:
         yield np.full_like(flat, flat[0])
+    is_number, side = flat.dtype.kind in "iuf", side_of_triangle(flat.size)
+    if is_number and side is not None and flat[0] == 0 and flat[-1] == side - 1:
+        yield from np.tril_indices(side)  # the rows, or the columns, of a triangle in order
+    if begins_alike and flat.size > 2:
+        return  # a sequence from 0 to 1 in whole numbers would be zeros and a one
     if value.ndim == 2 and flat[1] == 0:  # its second entry is off the diagonal
         diagonal = np.eye(*value.shape) == 1
         yield flat[0] * diagonal
         yield np.where(diagonal, flat[0], 0)
-    if flat.dtype.kind not in "iuf":
+    if not is_number:
         return
-    side = side_of_triangle(flat.size)
-    if side is not None and flat[0] == 0 and flat[-1] == side - 1:
-        yield from np.tril_indices(side)  # the rows, or the columns, of a triangle in order
     if flat.size == 2 and flat.dtype.kind == "f" and abs(flat[1] - flat[0]) != 1:
         return
     begin = np.diff(flat[:4].astype(float))
@@ -136,6 +139,8 @@ def harden(model: pm.Model) -> HardenedModel:
             lifted[i] = leaf._replace(inside=inside)
 
     hardened = changed(model, change)
+    # the author's own are checked, and read, from ``initvals`` alone
+    hardened.rvs_to_initial_values = dict.fromkeys(hardened.rvs_to_initial_values)
     data = [
         DataLeaf(str(variable.name), variable, np.asarray(stored_value(variable)), True)
         for variable in hardened.data_vars

@@ -163,7 +163,7 @@ def ask(
     """
     # what is compiled is sent to workers, and may hold no data
     method = Method(
-        size=0,  # plans read it alone
+        size=0,  # `plan` alone reads it, and shows none of this method
         releases=(ReleaseSpec(name, Full(), clip_norm, count=1),),
         compile=lambda backend: Compiled(
             {name: averaged_by_unit(compile_one(backend))}, lambda state, query, noisy: noisy

@@ -92,14 +92,11 @@ def _same(values: np.ndarray, others: np.ndarray) -> bool:
 
 def _regular(value: np.ndarray, flat: np.ndarray) -> Iterator[np.ndarray]:
     """Make the regular arrays that begin as an array does; few are, and of others no copy is."""
-    begins_alike = _same(flat[:4], np.full_like(flat[:4], flat[0]))
-    if begins_alike:
+    if _same(flat[:4], np.full_like(flat[:4], flat[0])):
         yield np.full_like(flat, flat[0])
     is_number, side = flat.dtype.kind in "iuf", side_of_triangle(flat.size)
     if is_number and side is not None and flat[0] == 0 and flat[-1] == side - 1:
         yield from np.tril_indices(side)  # the rows, or the columns, of a triangle in order
-    if begins_alike and flat.size > 2:
-        return  # a sequence from 0 to 1 in whole numbers would be zeros and a one
     if value.ndim == 2 and flat[1] == 0:  # its second entry is off the diagonal
         diagonal = np.eye(*value.shape) == 1
         yield flat[0] * diagonal
@@ -112,8 +109,9 @@ def _regular(value: np.ndarray, flat: np.ndarray) -> Iterator[np.ndarray]:
     if np.allclose(begin, begin[0], rtol=1e-6, atol=0):
         steps = np.arange(flat.size, dtype=flat.dtype)
         yield flat[0] + steps * (flat[1] - flat[0])
-        yield np.linspace(flat[0].item(), flat[-1].item(), flat.size)
-        yield np.pi * (steps + 1)
+        if flat.dtype.kind == "f":  # cast to whole numbers these would not be even
+            yield np.linspace(flat[0].item(), flat[-1].item(), flat.size)
+            yield np.pi * (steps + 1)
 
 
 def side_of_triangle(size: int) -> int | None:

@@ -20,6 +20,7 @@ OTHER = {
     "nearly a triangle": np.r_[np.tril_indices(5)[0][:-1], 3],
     "two numbers": np.array([0.3, 4.1]),
     "whole numbers of which one is a record's": np.r_[np.zeros(29, int), 1],
+    "whole numbers that skip one": np.r_[0:9, 10],
     "whole numbers that rise late": np.repeat([0, 1, 2], [5, 4, 2]),
     "a hole in a fill": np.array([[1.0, 1.0], [1.0, np.nan]]),
     "a bit in a fill": np.array([1.0, 1.0, 1.0, np.nextafter(1.0, 2.0), 1.0]),

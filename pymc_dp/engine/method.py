@@ -267,7 +267,6 @@ def _scales(rounds: Rounds, share: float) -> Method:
         trace=lambda state: {
             "mean_path": (("rows",), state.at.point),
             "noise_to_signal": ((), state.report.noise_to_signal),
-            "clip_factor": ((), 1.0),
         },
         doubts=rounds.doubts,
         defaults=(CONSTANTS,),

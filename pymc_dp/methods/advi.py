@@ -54,9 +54,6 @@ class AdviOptions(Options):
     aligned: bool = option(
         True, "``False`` for the paper's own form, which clips and noises all 2d coordinates"
     )
-    adaptive_clip: float | None = option(
-        None, "move the clip norm towards this quantile of the records' norms"
-    )
     noise_aware: bool = option(True, NOISE_AWARE)
     weights: SurveyWeights | None = option(
         None, "survey weights: a private column with a public upper bound"
@@ -69,10 +66,6 @@ class AdviOptions(Options):
         super().__post_init__()
         alone = not self.noisy and self.asks_for_steps
         object.__setattr__(self, "takes_rounds", bool(aware) and not alone)
-        if self.adaptive_clip is not None and not 0 < self.adaptive_clip < 1:
-            raise ValueError(
-                f"adaptive_clip={self.adaptive_clip!r} must be a quantile, between 0 and 1."
-            )
         # another class may count records otherwise
         if type(self.weights) not in (type(None), SurveyWeights):
             raise TypeError(

@@ -21,7 +21,6 @@ from scipy.special import expit
 
 from pymc_dp.accounting.plan import ReleaseSpec, checked_number
 from pymc_dp.compiling.compile import function
-from pymc_dp.contributions import gradients
 from pymc_dp.contributions.gradients import gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.methods.advi import AdviOptions, Prior
@@ -44,7 +43,6 @@ class Defaults(NamedTuple):
     start_sd: float = 0.1
     # weights of the average grow like t^4: half of it comes from the last eighth of the steps
     average_power: int = 4
-    clip_step: float = 0.1  # change of log clip_norm a step, with adaptive_clip=
 
 
 PLAIN_ADVI = Algorithm(
@@ -88,7 +86,6 @@ class State(NamedTuple):
     params: Params
     average: Params
     optimizer: Any
-    clip_factor: float
     noise_to_signal: float
 
 
@@ -108,9 +105,7 @@ def schedule(options: AdviOptions, size: int, count: int) -> list[tuple[float, f
     """Return the sample rate and the clip norm of every step, for ``size`` latents."""
     clip, rate = options.clip_norm, options.sample_rate
     if clip is None:
-        clip = default_clip_norm(size, options.obj_n_mc)
-        # an adaptive clip norm implies clipping
-        clip = options.default_clip_norm(clip) if options.adaptive_clip is None else clip
+        clip = options.default_clip_norm(default_clip_norm(size, options.obj_n_mc))
     if rate is None:
         rate = default_sample_rate(options)
     return [(_at("sample_rate", rate, t), _at("clip_norm", clip, t)) for t in range(count)]
@@ -137,8 +132,6 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
         ReleaseSpec("score", options.sampling(rate), clip, len(list(equal)))
         for (rate, clip), equal in groupby(steps)
     )
-    if options.adaptive_clip is not None and any(math.isinf(r.clip_norm) for r in releases):
-        raise ValueError("adaptive_clip= needs a finite clip_norm= to start from.")
     rates = {name: pace * DEFAULTS.learning_rate for name, pace in family.pace.items()}
     optimizer = (
         from_pymc(options.obj_optimizer)
@@ -152,8 +145,6 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
 
     def compile_parts(backend: str) -> Compiled:
         score = contribute(records, backend, draws)
-        if options.adaptive_clip is not None:
-            score = gradients.with_clipped_count(score, options.adaptive_clip)
         update = partial(_update, family, optimizer, prior(backend), options)
         return Compiled({"score": score}, update)
 
@@ -161,7 +152,7 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
         size=records.size * draws * (1 if aligned else 2),
         releases=releases,
         compile=compile_parts,
-        init=lambda rng: State(0, params, params, optimizer.init(params), 1.0, np.nan),
+        init=lambda rng: State(0, params, params, optimizer.init(params), np.nan),
         query=partial(_query, family, options, clip_norms),
         posterior=partial(_posterior, records, family),
         describe=lambda state: describe_gaussian(
@@ -170,7 +161,6 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
         trace=lambda state: {
             "mean_path": (("rows",), state.params["mu"]),
             "noise_to_signal": ((), state.noise_to_signal),
-            "clip_factor": ((), state.clip_factor),
         },
         settings={"aligned": str(aligned), "obj_n_mc": draws} | integrated(records),
         algorithms=(ADVI if aligned else PLAIN_ADVI,),
@@ -311,11 +301,7 @@ def _query(
     context: Any = points
     if not options.aligned:
         context = points, eps * expit(state.params["rho"])  # d z / d rho
-    clip_norm = clip_norms[state.t] * state.clip_factor
-    if options.adaptive_clip is not None:
-        context = gradients.AtClipNorm(context, clip_norm)
-        clip_norm = clip_norm * gradients.JOINT_NORM
-    return Query("score", context, clip_norm, (points, eps))
+    return Query("score", context, clip_norms[state.t], (points, eps))
 
 
 def _update(
@@ -328,11 +314,6 @@ def _update(
     noisy: Noisy,
 ) -> State:
     """One step uphill on E[log p(z)] + entropy; prior and entropy are exact."""
-    clip_factor = state.clip_factor
-    if options.adaptive_clip is not None:  # the count of clipped records is released with the sum
-        total, many_clipped = gradients.split_count(noisy.value)
-        noisy = noisy._replace(value=total)
-        clip_factor *= float(np.exp(DEFAULTS.clip_step if many_clipped else -DEFAULTS.clip_step))
     points, eps = query.draw
     slopes = np.stack([prior(z) for z in points])
     scores = noisy.value.reshape(len(points), -1, points.shape[1]) / noisy.sample_rate
@@ -345,7 +326,7 @@ def _update(
     optimizer_state, params = optimizer.step(state.optimizer, state.params, ascent, state.t)
     weight = (DEFAULTS.average_power + 1) / (state.t + DEFAULTS.average_power + 1)
     average = {k: a + weight * (params[k] - a) for k, a in state.average.items()}
-    return State(state.t + 1, params, average, optimizer_state, clip_factor, noisy.noise_to_signal)
+    return State(state.t + 1, params, average, optimizer_state, noisy.noise_to_signal)
 
 
 def _posterior(

@@ -127,7 +127,7 @@ def test_the_posterior_holds_what_is_allowed_and_no_more(fitted):
     moments = {"mean_vector", "standard_deviation", "covariance_matrix", "noise_covariance"}
     moments |= {"variance_share", "hidden_directions", "directions", "misfit"}
     assert set(idata["fit"].data_vars) == moments
-    traces = {"mean_path", "noise_to_signal", "clip_factor"}
+    traces = {"mean_path", "noise_to_signal"}
     assert set(idata["fit_stats"].data_vars) == traces
     withheld = {"eta", "worst", "b_in_units", "b_times"}
     assert set(json.loads(idata["privacy"].attrs["withheld"])) == withheld

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from pymc_dp.contributions import gradients, layout
-from pymc_dp.contributions.gradients import AtClipNorm, gradient, with_clipped_count
+from pymc_dp.contributions import layout
+from pymc_dp.contributions.gradients import gradient
 from pymc_dp.errors import ReleaseError
 from pymc_dp.methods.sep import network as networks
 from pymc_dp.methods.sep.network_fit import Context, Typical, bounded_layout
@@ -337,16 +337,13 @@ def check_neighbours(covered, record, examples=80, most=6):
     check()
 
 
-def covered_by(contribution, columns, context, quantile=None, clip_norm=C):
+def covered_by(contribution, columns, context, clip_norm=C):
     """Map records to the vector that a full-batch release of them adds noise to, over C."""
-    release = {"clip_norm": clip_norm}
-    if quantile is not None:
-        contribution, context, release["clip_norm"] = counted(contribution, context, quantile)
 
     def covered(rows):
         held = columns_of_rows(columns, rows)
         wall = wall_of(held, contribution, clip_norm=C, noise_multiplier=NOISE)
-        total, sd = before_noise(wall, context, **release)
+        total, sd = before_noise(wall, context, clip_norm=clip_norm)
         return total / (sd / NOISE)
 
     return covered
@@ -355,12 +352,6 @@ def covered_by(contribution, columns, context, quantile=None, clip_norm=C):
 def covered_in(found, **changed):
     found = found._replace(**changed)
     return covered_by(found.contribution, found.columns, found.context, clip_norm=found.clip_norm)
-
-
-def counted(contribution, context, quantile, clip_norm=C):
-    """Return contribution, context and clip norm of a sum with the count of clipped records."""
-    joint = clip_norm * gradients.JOINT_NORM
-    return with_clipped_count(contribution, quantile), AtClipNorm(context, clip_norm), joint
 
 
 # --- six statements ------------------------------------------------------------------------------
@@ -439,31 +430,6 @@ def test_a_unit_of_a_thousand_records_moves_a_sum_by_at_most_the_clip_norm(name)
 def test_clipping_records_in_place_of_units_is_caught(name):
     rows = np.concatenate([np.full(MANY, 5), OTHERS])
     assert np.linalg.norm(summed(name, rows, None) - summed(name, OTHERS, None)) > 1
-
-
-# --- a sum and the count of its clipped records --------------------------------------------------
-
-
-def covered_by_toy(rows, quantile=None, kind=vectors):
-    return covered_by(kind(3), case("vectors").columns, None, quantile)(rows)
-
-
-@pytest.mark.parametrize("quantile", [0.1, 0.5])
-def test_the_count_of_clipped_records_is_covered_together_with_the_sum(quantile):
-    """Soundness, rule 13: with adaptive clipping the two are bounded together."""
-    found = case("gradients logistic at 0.3")
-    covered = covered_by(found.contribution, found.columns, found.context, quantile)
-    check_neighbours(covered, RECORDS["logistic"], examples=40)
-    for kind in (vectors, toys.rows):
-        covered = partial(covered_by_toy, quantile=quantile, kind=kind)
-        check_neighbours(covered, RECORDS["toy"], examples=EXAMPLES // 4)
-
-
-@pytest.mark.parametrize(("quantile", "least"), [(0.1, 0.98), (0.5, 0.99)])
-def test_a_clipped_record_and_its_count_reach_their_joint_bound(quantile, least):
-    with_one = covered_by_toy([{"x": (9.0, 0.0, 0.0)}], quantile)
-    unclipped = covered_by_toy([{"x": (1.499, 0.0, 0.0)}], 1 - quantile)
-    assert least <= max(np.linalg.norm(with_one), np.linalg.norm(unclipped)) <= 1
 
 
 # --- planted faults: norms of something else -----------------------------------------------------
@@ -558,12 +524,6 @@ def weigh_bad_rows_by_zero(records):
     return np.where(np.isfinite(norms), np.fmin(1, 1 / norms), 0) @ rows
 
 
-def count_unscaled(records):
-    joint = covered_by_toy(records, quantile=0.5)
-    joint[-1] *= 0.5 / 0.2
-    return joint
-
-
 OF_VECTORS = {
     "clip after the sum": lambda rows: clipped(rows.sum(axis=0, keepdims=True))[0],
     "clip every part": clip_every_part,
@@ -571,7 +531,7 @@ OF_VECTORS = {
     "add the prior for every record": lambda rows: (clipped(rows) - 0.3).sum(axis=0),
 }
 TOY_FAULTS = {name: of_finite(clip) for name, clip in OF_VECTORS.items()}
-TOY_FAULTS |= {"weigh bad rows by zero": weigh_bad_rows_by_zero, "count unscaled": count_unscaled}
+TOY_FAULTS |= {"weigh bad rows by zero": weigh_bad_rows_by_zero}
 
 
 @pytest.mark.parametrize("fault", TOY_FAULTS.values(), ids=TOY_FAULTS)

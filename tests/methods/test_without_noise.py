@@ -50,8 +50,3 @@ def test_a_clip_norm_that_is_given_holds_without_noise(method, name):
     steps = STEPS.get(method, {})
     given = "loglik_bound" if method == "dp_ops" else "clip_norm"
     assert clip_norms(method, name, **steps, **{given: 0.7}) == {0.7}
-
-
-def test_to_ask_for_an_adaptive_clip_norm_is_to_ask_for_clipping():
-    [clip_norm] = clip_norms("dp_advi", "logistic", adaptive_clip=0.8)
-    assert clip_norm < math.inf

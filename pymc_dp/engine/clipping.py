@@ -70,14 +70,17 @@ def left_out(
     """Estimate what norms leave out from mean counts, (BINS,), with noise of this sd."""
     d, t = part.size, CENTRES
     one_sign = part.is_dispersion or not is_centred
+    # Chebyshev's bound by the mean square d of a whitened score, or by a normal one's fourth moment
     usual = number * np.minimum(1.0, d / t**2 if one_sign else 3 * (d / t**2) ** 2)
-    variance = sd**2 + (1 + 1 / CENTRING) * np.minimum(usual, number / 4)  # records are a sample
+    # of the privacy noise, of records as a sample, and of the outcomes drawn for each
+    variance = sd**2 + (1 + 1 / CENTRING) * np.minimum(usual, number / 4)
     prior = (FACTORS[:, None] * usual) ** 2
     both = prior + variance
     log = -(lengths**2 / both + np.log(both / variance)) / 2
     likely = LIKELY if one_sign else LIKELY_OF_LOCATION
     weights = _smoothed(likely[:, None] * np.exp(log - log.max(axis=0)))
     gain = prior / both
+    # root mean square of what a count is, given what was released
     size = np.sqrt((((gain * lengths) ** 2 + gain * variance) * weights).sum(axis=0))
     norms = CONSTANTS.clip * d**0.5 * 2.0 ** np.arange(0, BINS, 0.5)
     cut = np.maximum(t - norms[:, None], 0.0) * size

@@ -100,7 +100,8 @@ def shrunk(Y: np.ndarray, noise: float) -> np.ndarray:
 
     The diagonal, which has few numbers, and the mean of all of it are shrunk by themselves: groups
     have nothing else. Of the rest eigenvectors stay, and from each eigenvalue the push by the
-    others is taken that noise explains.
+    others is taken that noise explains (Bun, Allez, Bouchaud and Potters 2016, where entries of the
+    matrix have sd 1 beforehand).
 
     >>> np.linalg.eigvalsh(shrunk(np.diag([3.0, -1.0])[None], noise=1e-6))[0].round(3)
     array([-1.,  3.])

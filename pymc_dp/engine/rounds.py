@@ -11,6 +11,11 @@ as in Künsch, Stefanski and Carroll (1989).
     point       start    start ----> damped Newton steps ----> mode
     says        N, units scores, slope, slope along the path, traces, counts of lengths
 
+What a record adds is in `contributions.whitened` (`At` and `Sums`): its score g in coordinates W,
+weighted, shifted so that outcomes that the model draws have mean zero, and clipped (u); the slope
+mean u (W g)' over drawn outcomes, which is minus the derivative of the expected score; and lengths
+of W g. With `Known.estimating`, g is averaged over the posterior q that earlier rounds gave.
+
 One update (`update`, from a released vector to the next state), in this order:
 
 1. traces: clipping keeps a share of the slope, and makes the variance larger than it;
@@ -18,7 +23,7 @@ One update (`update`, from a released vector to the next state), in this order:
 3. curvature: the belief is prior to the released slope; then the path, the step between the last
    two scores where noise hides the slope, the null space, and the scale of outcomes, which shares
    no information with their location;
-4. regression: g_s = H (z - z_s) + e_s for all rounds s, to the posterior mean;
+4. regression: g_s = H (z - z_s) + e_s for all rounds s, to the posterior mean (`pooled`);
 5. step: to that mean, damped by 1 + r, where r is its length in white units, or up to twice as
    long as the step before in the same direction;
 6. scale of outcomes: its own step is exact, and all curvatures of the location go with it;
@@ -93,12 +98,17 @@ class Scored(NamedTuple):
     point: np.ndarray  # (b, k)
     score: np.ndarray  # of the log likelihood, (b, k)
     noise: np.ndarray  # its covariance, (b, k, k)
-    curvature: np.ndarray  # H, as it was believed, (b, k, k)
+    curvature: np.ndarray  # H after this round, (b, k, k)
     back: np.ndarray  # from white coordinates, (b, k, k)
     norms: np.ndarray  # what each latent's part was clipped to, (b, k)
 
     def in_units(self, squares: np.ndarray) -> "Scored":
-        """Return it where scores and curvatures are multiplied by these numbers, (b, k)."""
+        """Return it on another scale of outcomes, with what scores are multiplied by, (b, k).
+
+        A covariance of scores goes with the product of two latents' numbers, a curvature, which is
+        no covariance but the variance of one record's scores, with its root: it is zero between
+        latents of the location and that of the scale.
+        """
         both, roots = outer(squares, squares), outer(squares**0.5, squares**0.5)
         return self._replace(
             score=squares * self.score,
@@ -111,9 +121,9 @@ class Scored(NamedTuple):
 class Traces(NamedTuple):
     """Sums over rounds, each time half as much of earlier ones."""
 
-    slope: float = 0.0
-    information: float = 0.0
-    variance: float = 0.0
+    slope: float = 0.0  # of the slope
+    information: float = 0.0  # of squared scores that were neither weighted nor clipped
+    variance: float = 0.0  # of squared clipped scores
     weight: float = 0.0
 
 
@@ -124,10 +134,10 @@ class Report(NamedTuple):
     bias: np.ndarray  # what the latest norms leave out, in white units, (rounds, b, k)
     noise_unit: float = 0.0  # noise multiplier of a release that would take the whole budget
     noise_to_signal: float = np.nan
-    kept: float = 1.0  # share of the slope that clipping keeps
+    kept: float = 1.0  # share of the slope that weights and clipping keep
     excess: float = 1.0  # variance of scores over their slope, as if nothing had been clipped
-    edge: float = 0.0  # relative noise on eigenvalues of the curvature
-    noise: float = 0.0  # on its entries
+    noise: float = 0.0  # relative, on entries of the curvature
+    edge: float = 0.0  # the root mean square of eigenvalues of that noise
     length: float = 0.0  # of the step, in white units
     misfit: float = np.nan
 
@@ -145,7 +155,7 @@ class State(NamedTuple):
     traces: Traces = Traces()
     # variance J of the sum of weighted scores, (b, k, k)
     score_variance: np.ndarray | None = None
-    # what records add to the precision of q, where it is not H, (b, k, k)
+    # what records add to the precision of q, where that is not H (Pólya-Gamma), (b, k, k)
     added_precision: np.ndarray | None = None
 
     @property
@@ -154,7 +164,7 @@ class State(NamedTuple):
         return vector_blocks(self.at.point)
 
     def in_units(self, squares: np.ndarray) -> "State":
-        """Return it where scores and curvatures are multiplied by these numbers, (b, k)."""
+        """Return it on another scale of outcomes, as `Scored.in_units`."""
         J, Q, roots = self.score_variance, self.added_precision, outer(squares**0.5, squares**0.5)
         return self._replace(
             curvature=roots * self.curvature,
@@ -215,10 +225,10 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     norms = [np.where(p.latents, c, 0.0) for p, c in zip(known.parts, bounds, strict=True)]
     score_noise = _of_sds(back, vector_blocks(score_sd))
     scored = Scored(z, score, score_noise, state.curvature, back, np.sum(norms, axis=0))
+    state = state._replace(report=state.report._replace(kept=kept, excess=excess))
     state = state._replace(
         traces=traces,
-        score_variance=_score_variance(known, state, sums, noisy.sd, kept),
-        report=state.report._replace(kept=kept, excess=excess),
+        score_variance=_score_variance(known, state, sums, noisy.sd, back),
     )
     # 3. curvature
     state, floored = _with_curvature(known, state, sums, noisy.sd, scored)
@@ -226,11 +236,11 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     mean = _beside_prior(known, state, *pooled(known, state, z)).mean
     # 5. step
     step = mean - z
-    moved, squares = step.copy(), np.ones_like(step)
+    of_location, squares = step.copy(), np.ones_like(step)
     if known.scale is not None:
-        moved.flat[known.scale.latent] = 0.0
-    r, far = (max(inner(x, times(floored, x)), 0.0) ** 0.5 / n**0.5 for x in (moved, step))
-    point = z + _share_of_step(state, moved, floored, r) * step
+        of_location.flat[known.scale.latent] = 0.0
+    r, length = (_white_length(x, floored, n) for x in (of_location, step))
+    point = z + _share_of_step(state, of_location, floored, r) * step
     # 6. scale of outcomes
     if known.scale is not None:
         latent = known.scale.latent
@@ -238,7 +248,7 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
         squares = vector_blocks(known.scale.units(z.reshape(-1), point.reshape(-1))) ** 2
         state, floored = state.in_units(squares), outer(squares**0.5, squares**0.5) * floored
     # 7. clipping
-    is_near = far <= CONSTANTS.near  # far from the mode all scores are long
+    is_near = length <= CONSTANTS.near  # far from the mode all scores are long
     lengths = state.lengths.add(sums.counts, share if is_near else 0.0)
     state = state._replace(lengths=lengths)
     left = _left_out(known, state)
@@ -251,13 +261,18 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     report = state.report._replace(
         noise_to_signal=noisy.noise_to_signal,
         step=step,
-        length=far,
+        length=length,
         bias=bias,
         misfit=float(np.max([own.misfit for own in left])) if state.lengths.weight else np.nan,
     )
     # 8. coordinates
     state = state._replace(t=state.t + 1, report=report)
     return prepared(known, state, point.reshape(-1), floored, left if is_near else None)
+
+
+def _white_length(x: np.ndarray, H: np.ndarray, n: float) -> float:
+    """Return the length of a step in white units."""
+    return float(max(inner(x, times(H, x)), 0.0) ** 0.5 / n**0.5)
 
 
 def _share_of_step(state: State, step: np.ndarray, floored: np.ndarray, r: float) -> float:
@@ -285,7 +300,8 @@ def _traces(state: State, sums: Sums, sd: float, share: float) -> tuple[Traces, 
     if not state.at.of_precision:
         new = trace(sums.curvature), sums.information, sums.variance, 1.0
         traces = Traces(*(x / 2 + share * y for x, y in zip(traces, new, strict=True)))
-    sd *= (1 + state.at.point.size * (TRACE / SLOPE) ** 2) ** 0.5  # of the difference
+    # of the information, a number, less the slope's trace, a sum of d
+    sd *= (1 + state.at.point.size * (TRACE / SLOPE) ** 2) ** 0.5
     doubtful = 2 * sd * (share * traces.weight) ** 0.5 + 1e-9 * abs(traces.information)
     whole = max(traces.information + doubtful, np.finfo(float).tiny)
     kept = float(np.clip((traces.slope + doubtful) / whole, CONSTANTS.least_kept, 1.0))
@@ -304,6 +320,7 @@ def _with_curvature(
     """Filter the curvature by a release of this noise; return also the curvature with a floor."""
     at, n, H, kept, W = state.at, state.number, state.curvature, state.report.kept, white(state.at)
     back, least = scored.back, LEAST_NOISE * n**0.5
+    # entries beside the diagonal are in the vector times the root of 2
     noise = max(sd / at.curvature_scale / 2**0.5, least) / n / kept
     edge = noise * W.shape[-1] ** 0.5
     slope = matrix_blocks(sums.curvature) / n / kept
@@ -338,7 +355,7 @@ def _with_curvature(
 
 
 def _score_variance(
-    known: Known, state: State, sums: Sums, sd: float, kept: float
+    known: Known, state: State, sums: Sums, sd: float, back: np.ndarray
 ) -> np.ndarray | None:
     """Filter the variance of the sum of weighted scores, from products of weighted scores.
 
@@ -346,8 +363,8 @@ def _score_variance(
     """
     if not known.products:
         return None
-    H, n, at, W = state.curvature, state.number, state.at, white(state.at)
-    back, noise = np.linalg.inv(W), max(sd / at.products_scale / 2**0.5 / n, LEAST_NOISE) / kept**2
+    H, n, at, W, kept = state.curvature, state.number, state.at, white(state.at), state.report.kept
+    noise = max(sd / at.products_scale / 2**0.5 / n, LEAST_NOISE) / kept**2
     J = H if state.score_variance is None else state.score_variance
     before = congruent(W, J) / n
     if at.is_diagonal:
@@ -361,33 +378,38 @@ def _score_variance(
 def pooled(known: Known, state: State, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fit the scores of all rounds by generalised least squares: g_s = H (z - z_s) + e_s.
 
-    e_s has a bend and a doubt that grow with the distance to m, (b, k). Return the estimate of H z,
-    (b, k), and its covariance S.
+    The covariance of e_s is that of the noise, a bend and a doubt of H; both grow with the distance
+    x to m, (b, k). The doubt is that of noise on entries of H, less the path, along which H has a
+    release of its own; it is common to all rounds, so that their sandwich leaves it out, and S has
+    it once, at their average point. Return the estimate of H z, (b, k), and its covariance S.
     """
     H, P, n, rounds = state.curvature, known.prior_precision, state.number, state.scored
     path = (rounds[-1].point - rounds[0].point) * (len(H) == 1)  # of many it is not released
-    Ht = times(H, path) / max(inner(path, times(H, path)), np.finfo(float).tiny) ** 0.5
+    h = times(H, path) / max(inner(path, times(H, path)), np.finfo(float).tiny) ** 0.5
 
-    def doubted(x: np.ndarray) -> np.ndarray:
-        far = max(inner(x, times(H, x)), 0.0)
-        whole = far * (H + P) - inner(x, Ht) ** 2 * outer(Ht, Ht)
+    def doubt(x: np.ndarray) -> np.ndarray:
+        whole = max(inner(x, times(H, x)), 0.0) * (H + P) - inner(x, h) ** 2 * outer(h, h)
         return np.asarray(state.report.noise**2 * whole)
 
-    Q, V, b, points = 0.0 * H, 0.0 * H, 0.0 * m, 0.0 * m
+    precision, meat, total, points = 0.0 * H, 0.0 * H, 0.0 * m, 0.0 * m
     for one in rounds:
         x = m - one.point
         own = one.noise + _bend(known, (H + one.curvature) / 2, n, x)
-        R = inverse(own + doubted(x))
-        Q, V = Q + R, V + R @ own @ R
-        b = b + times(R, one.score + times(H, one.point))
-        points = points + times(R, times(H + P, one.point))
-    S = inverse(Q)
-    middle = times(inverse(H + P), times(S, points))  # the weighted mean of points
-    return times(S, b), S @ V @ S + doubted(middle - m)
+        weight = inverse(own + doubt(x))
+        precision, meat = precision + weight, meat + weight @ own @ weight
+        total = total + times(weight, one.score + times(H, one.point))
+        points = points + times(weight, times(H + P, one.point))
+    bread = inverse(precision)
+    average = times(inverse(H + P), times(bread, points))
+    return times(bread, total), bread @ meat @ bread + doubt(average - m)
 
 
 def _bend(known: Known, H: np.ndarray, n: float, x: np.ndarray) -> np.ndarray:
-    """Return the covariance of what the score changes by over x, (b, k), beside its slope H."""
+    """Return the covariance of what the score changes by over x, (b, k), beside its slope H.
+
+    H may change by `bend` of itself over one white unit, so the mean of it over x by half of that:
+    along H x, and as much again spread over the latents of each part.
+    """
     along = times(H, x)
     r2 = max(inner(x, along), 0.0) / n
     half = min(CONSTANTS.bend * r2**0.5, 1.0) / 2
@@ -399,21 +421,21 @@ def _bend(known: Known, H: np.ndarray, n: float, x: np.ndarray) -> np.ndarray:
 def _at_location(known: Known, state: State, m: np.ndarray, S: np.ndarray) -> State:
     """Return scores in which those of the scale of outcomes are as at the location's mode.
 
-    They are b N (R - 1), with R the mean squared residual in units of the scale. R has the squared
-    distance of the location from its mode, which is at m, up to an error of the covariance S.
+    They are b N (R - 1), with R the mean squared residual in units of the scale of their round. R
+    contains the squared distance of the location from its mode, which is at m, up to an error of
+    the covariance S. H is in units of the latest scale, so the distance is brought to the round's.
     """
     if known.scale is None:
         return state
     scale, H, rounds = known.scale, state.curvature, []
-    location, unit = vector_blocks(scale.location), scale.slope * state.number
-    doubt = np.einsum("bij,bji->bi", inverse(H + known.prior_precision), S)[location].sum()
+    location, of_one = vector_blocks(scale.location), scale.slope * state.number
+    error = np.einsum("bij,bji->bi", inverse(H + known.prior_precision), S)[location].sum()
     for one in state.scored:
         score, x = one.score.copy(), np.where(location, m - one.point, 0.0)
-        units = np.exp(2 * scale.slope * (state.point - one.point).flat[scale.latent])
-        R = 1 + score.flat[scale.latent] / unit
-        most = (1 - CONSTANTS.least_fall) * max(R, 0.0)
-        far = (inner(x, times(H, x)) + doubt) * units / state.number
-        score.flat[scale.latent] -= unit * min(far, most)
+        variance_ratio = np.exp(2 * scale.slope * (state.point - one.point).flat[scale.latent])
+        distance = (inner(x, times(H, x)) + error) * variance_ratio / state.number
+        R = 1 + score.flat[scale.latent] / of_one
+        score.flat[scale.latent] -= of_one * min(distance, (1 - CONSTANTS.least_fall) * max(R, 0.0))
         rounds.append(one._replace(score=score))
     return state._replace(scored=tuple(rounds))
 
@@ -431,8 +453,9 @@ def _beside_prior(known: Known, state: State, fitted: np.ndarray, S: np.ndarray)
 def likelihood(known: Known, state: State, noisy: bool = True) -> Likelihood:
     """Return what all rounds say of the likelihood, with the bias of the latest norm in its width.
 
-    Rounds with more bias count less. Without noise, it is as if S were 0. Where it says nothing
-    that numbers can hold, it is flat.
+    Bias is no part of the means that rounds step to. Rounds with more bias count less here. If not
+    ``noisy``, S is next to 0: the width that records alone give. Where it says nothing that numbers
+    can hold, it is flat.
     """
     P, mean = known.prior_precision, known.prior_mean
     flat = Likelihood(0.0 * P, 0.0 * mean, mean)

@@ -11,6 +11,7 @@ how graphs index arrays (`gather_layout`, `counted_rows`).
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import singledispatch
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -311,13 +312,7 @@ def _reshape(op: Reshape, node: Node, output: int, k: int) -> Iterator[Need]:
 
 @_needs.register(Subtensor)
 def _subtensor(op: Subtensor, node: Node, output: int, k: int) -> Iterator[Need]:
-    indices = indices_from_subtensor(node.inputs[1:], op.idx_list)
-    kept = [
-        (axis, indices[axis] if axis < len(indices) else slice(None))
-        for axis in range(node.inputs[0].type.ndim)
-        if axis >= len(indices) or isinstance(indices[axis], slice)
-    ]
-    axis, index = kept[k]
+    axis, index = [*_slices(node, 1).items()][k]
     if index != slice(None):
         raise NotSeparableError(
             "a slice picks some of the records (make each lag of a series an array of its own, "
@@ -328,14 +323,19 @@ def _subtensor(op: Subtensor, node: Node, output: int, k: int) -> Iterator[Need]
 
 @_needs.register(IncSubtensor)
 def _set_subtensor(op: IncSubtensor, node: Node, output: int, k: int) -> Iterator[Need]:
-    base, value = node.inputs[:2]
-    indices = indices_from_subtensor(node.inputs[2:], op.idx_list)
-    if k < len(indices) and indices[k] != slice(None):
+    slices = _slices(node, 2)
+    if slices.get(k) != slice(None):
         raise NotSeparableError("a slice of the records is written to")
     yield Carries(0, k)
-    scalar = [axis for axis, index in enumerate(indices) if not isinstance(index, slice)]
-    missing = base.type.ndim - len(scalar) - value.type.ndim
-    yield from _broadcast(node, 1, k - sum(a < k for a in scalar) - missing)
+    missing = len(slices) - node.inputs[1].type.ndim
+    yield from _broadcast(node, 1, [*slices].index(k) - missing)
+
+
+def _slices(node: Node, first: int) -> dict[int, Any]:
+    """Return what is taken of the axes that ``base[...]`` keeps; its indices begin at ``first``."""
+    indices = indices_from_subtensor(node.inputs[first:], node.op.idx_list)
+    every = zip_longest(range(node.inputs[0].type.ndim), indices, fillvalue=slice(None))
+    return {axis: index for axis, index in every if isinstance(index, slice)}
 
 
 @_needs.register(AdvancedSubtensor)

@@ -309,7 +309,9 @@ def trusted_constants(
     lines: dict[Trusted, tuple[float, ...]] = {}
     kinds = {rv.name: "likelihood" for rv in model.observed_RVs}
     kinds |= {potential.name: "potential" for potential in model.potentials}
-    for name, graphs in read.items():
+    deterministics = {str(variable.name): [variable] for variable in released}
+    kinds |= dict.fromkeys(deterministics, "deterministic")
+    for name, graphs in {**read, **deterministics}.items():
         kind = kinds.get(name, "prior")
         arrays = single if kind == "likelihood" else counted
         densities = [graph for graph in graphs if graph not in variables]
@@ -324,11 +326,6 @@ def trusted_constants(
             text += f", and {others} in its density" if others else ""
             shown = () if name in split.terms else _single(arguments)
             lines[Trusted(f"{kind} of", name, text)] = shown
-    for variable in released:
-        numbers = _numbers([variable], variables, counted, split.axes)
-        if count := sum(numbers.values()):
-            text = f"{count} number{'s' * (count != 1)}"
-            lines[Trusted("deterministic of", str(variable.name), text)] = _single(numbers)
     named = [Trusted("initial value of", name) for name in split.hardened.initvals]
     named += [Trusted("operation", name) for name in sorted(operations)]
     return {**lines, **{line: () for line in named}}

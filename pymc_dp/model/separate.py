@@ -245,7 +245,8 @@ def proved_graphs(
     model: pm.Model, hardened: HardenedModel, factors: Terms, prior: Prior, public: Iterable[str]
 ) -> tuple[dict[str, list[AnyVariable]], frozenset[str], set[str]]:
     """Refuse operations that no proof covers and no author declares, and hidden numbers."""
-    # returns `_graphs_read`, the operations that are declared, and the deterministics with others
+    # returns by variable all graphs in which numbers may hide, the operations that are declared,
+    # and the deterministics with others
     unproved = unproved_by_variable(hardened.model, factors, prior)
     every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
     allowed = refuse_unknown_names(model, public, every)
@@ -264,16 +265,11 @@ def proved_graphs(
                 f"The density of `{name}` draws random numbers: write it as a formula of the "
                 "latents and the data, by pm.logp for example."
             )
-    graphs = _graphs_read(hardened.model, factors, prior)
+    drawn = {rv.name: [rv] for rv in hardened.model.observed_RVs}
+    graphs = prior | {name: [graph, *drawn.get(name, [])] for name, graph in factors.items()}
     refuse_hidden(graphs, hardened)
     doubtful = {name for name, own in unproved.items() if not own.keys() <= allowed}
     return graphs, allowed, doubtful
-
-
-def _graphs_read(model: pm.Model, factors: Terms, prior: Prior) -> Prior:
-    """Collect by variable all graphs in which numbers may hide."""
-    distributions = {rv.name: [rv] for rv in model.observed_RVs}
-    return prior | {name: [g, *distributions.get(name, [])] for name, g in factors.items()}
 
 
 def refuse_unsupported(model: pm.Model) -> None:

@@ -7,12 +7,12 @@ read each other's records, and a kept graph would hold some.
 """
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
+from cachetools import LRUCache
 from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.compile import maker
 from pytensor.compile.executor import Function
@@ -81,14 +81,14 @@ def function(
             variable.tag.trace = []
     key = graph_key(inputs, variables) if backend == "python" and updates is None else None
     key = key and (isinstance(outputs, Variable), key)
-    if key is not None and (kept := _kept.get(key)) is not None:
+    if key is not None and (kept := _kept.made.get(key)) is not None:
         fn: Function = kept.create()  # with storage of its own
     else:
         settings: Any = {"updates": updates, "on_unused_input": "ignore"}
         with nullcontext() if backend == "c" else without_c():
             fn = maker.function(inputs, outputs, mode=compile_mode(backend), **settings)
         if key is not None and not writes_into_itself(fn.maker.fgraph):
-            _kept.put(key, fn.maker)
+            _kept.made[key] = fn.maker
     fn.trust_input = True
     return fn
 
@@ -97,19 +97,7 @@ class Kept(threading.local):
     """What a thread has made, by key; what nothing has asked for the longest is dropped."""
 
     def __init__(self) -> None:
-        self.made: OrderedDict[Hashable, Any] = OrderedDict()
-
-    def get(self, key: Hashable) -> Any:
-        """Return what is kept for a key, or None."""
-        if key in self.made:
-            self.made.move_to_end(key)
-        return self.made.get(key)
-
-    def put(self, key: Hashable, value: Any) -> None:
-        """Keep a value for a key."""
-        self.made[key] = value
-        if len(self.made) > MOST_KEPT:
-            self.made.popitem(last=False)
+        self.made: MutableMapping[Hashable, Any] = LRUCache(MOST_KEPT)
 
 
 # what PyTensor calls a maker, which makes functions of a graph

@@ -73,10 +73,10 @@ def made_once[Made](records: Records, what: Hashable, make: Callable[[], Made]) 
     key = graph_key(list(records.latents.values()), [records.prior])
     if key is None:  # an operation may keep what changes between two fits
         return make()
-    graphs: Made | None = _kept.get((what, key))
+    graphs: Made | None = _kept.made.get((what, key))
     if graphs is None:
         graphs = make()
-        _kept.put((what, key), graphs)
+        _kept.made[what, key] = graphs
     return graphs
 
 

@@ -11,7 +11,6 @@ how graphs index arrays (`gather_layout`, `counted_rows`).
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import singledispatch
-from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,8 +129,9 @@ def _demand(term: AnyVariable, axes: RecordAxes) -> None:
         )
     if term.type.broadcastable[0]:
         raise NotSeparableError(
-            "it has a single row, which every record would share (name what it observes in "
-            "public=[...] if that is public)"
+            "it has a single row, and that of one record looks like one that all records share: "
+            "name what it observes in public=[...] if that is public, and else build the model on "
+            "two records or more"
         )
     _require(axes, term, 0)
     nodes = list(toposort([term]))
@@ -333,14 +333,13 @@ def _set_subtensor(op: IncSubtensor, node: Node, output: int, k: int) -> Iterato
 
 def _slices(node: Node, first: int) -> dict[int, Any]:
     """Return what is taken of the axes that ``base[...]`` keeps; its indices begin at ``first``."""
-    indices = indices_from_subtensor(node.inputs[first:], node.op.idx_list)
-    every = zip_longest(range(node.inputs[0].type.ndim), indices, fillvalue=slice(None))
-    return {axis: index for axis, index in every if isinstance(index, slice)}
+    given = dict(enumerate(indices_from_subtensor(node.inputs[first:], node.op.idx_list)))
+    every = {axis: given.get(axis, slice(None)) for axis in range(node.inputs[0].type.ndim)}
+    return {axis: index for axis, index in every.items() if isinstance(index, slice)}
 
 
 @_needs.register(AdvancedSubtensor)
 def _gather(op: AdvancedSubtensor, node: Node, output: int, k: int) -> Iterator[Need]:
-    base = node.inputs[0]
     layout = gather_layout(node)
     if not layout.start <= k < layout.start + layout.ndim:
         axis = layout.other_axes[k]
@@ -360,8 +359,6 @@ def _gather(op: AdvancedSubtensor, node: Node, output: int, k: int) -> Iterator[
                 yield rows._replace(same=False)
         elif along:
             yield from (Carries(i, at) for i, x in enumerate(node.inputs) if x is index)
-    if base.type.ndim == 0:
-        raise NotSeparableError("a scalar is indexed")
 
 
 def index_arrays(node: Node) -> dict[int, AnyVariable]:

@@ -24,12 +24,7 @@ from pytensor.tensor.type import TensorType
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.axis import CENSORED, is_counted_axis, refuse_mixing
 from pymc_dp.model.batch import Outcomes, RecordGraph, build_graph, find_outcomes
-from pymc_dp.model.columns import (
-    make_columns,
-    refuse_few_rows,
-    refuse_missing,
-    without_unit,
-)
+from pymc_dp.model.columns import make_columns, refuse_missing, without_unit
 from pymc_dp.model.graphs import (
     CHANGED,
     LISTED,
@@ -163,7 +158,6 @@ def separate_unread(
     hardened = declare_public(harden(model), declared)
     hardened.initvals.update(start or {})
     terms, potentials, prior = read_terms(hardened)
-    refuse_few_rows(hardened, terms)
     for name in (*beside, *([units.name] if units else [])):
         terms = without_unit(terms, hardened, name)
     factors = terms | potentials
@@ -245,8 +239,7 @@ def proved_graphs(
     model: pm.Model, hardened: HardenedModel, factors: Terms, prior: Prior, public: Iterable[str]
 ) -> tuple[dict[str, list[AnyVariable]], frozenset[str], set[str]]:
     """Refuse operations that no proof covers and no author declares, and hidden numbers."""
-    # returns by variable all graphs in which numbers may hide, the operations that are declared,
-    # and the deterministics with others
+    # returns `_graphs_read`, the operations that are declared, and the deterministics with others
     unproved = unproved_by_variable(hardened.model, factors, prior)
     every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
     allowed = refuse_unknown_names(model, public, every)
@@ -265,11 +258,16 @@ def proved_graphs(
                 f"The density of `{name}` draws random numbers: write it as a formula of the "
                 "latents and the data, by pm.logp for example."
             )
-    drawn = {rv.name: [rv] for rv in hardened.model.observed_RVs}
-    graphs = prior | {name: [graph, *drawn.get(name, [])] for name, graph in factors.items()}
+    graphs = _graphs_read(hardened.model, factors, prior)
     refuse_hidden(graphs, hardened)
     doubtful = {name for name, own in unproved.items() if not own.keys() <= allowed}
     return graphs, allowed, doubtful
+
+
+def _graphs_read(model: pm.Model, factors: Terms, prior: Prior) -> Prior:
+    """Collect by variable all graphs in which numbers may hide."""
+    distributions = {rv.name: [rv] for rv in model.observed_RVs}
+    return prior | {name: [g, *distributions.get(name, [])] for name, g in factors.items()}
 
 
 def refuse_unsupported(model: pm.Model) -> None:

@@ -15,10 +15,9 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Eye
 
-from pymc_dp.compiling.compile import Kept, function, graph_key
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
-from pymc_dp.model.modes import PYTHON, without_c
+from pymc_dp.model.modes import PYTHON, Kept, function, graph_key, without_c
 
 Gradient = Callable[[np.ndarray], np.ndarray]  # point (d,) -> gradient (d,)
 

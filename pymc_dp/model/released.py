@@ -27,7 +27,7 @@ from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_dp.model.axis import RecordAxes
 from pymc_dp.model.graphs import AnyVariable, Node, inner_variables, layers, tensor_constants
-from pymc_dp.model.harden import DataLeaf, is_size, is_structural, side_of_triangle
+from pymc_dp.model.harden import DataLeaf, HardenedModel, is_size, is_structural, side_of_triangle
 from pymc_dp.model.split import KEPT_WHOLE, Dims, Split, without_lengths
 
 # numbers that formulas are made of; any other may have been computed from data
@@ -87,9 +87,8 @@ def releasable(
 ) -> Outputs:
     """Pick the latents and the deterministics of a hardened model that may be released.
 
-    They come in the ``order`` of the author's model, which its hardened copy does not keep.
-    ``shapes`` are those of the latents' unconstrained values, by the latent's name, and
-    ``unproved`` names the deterministics with operations that may hold data.
+    ``order`` is that of the author's model, ``shapes`` are those of unconstrained values by the
+    latent's name, and ``unproved`` names deterministics with operations that may hold data.
 
     **Privacy.** A deterministic is withheld if its graph reaches data that are not declared
     public, or a number, length or position that is not part of a formula (``b * y_sd`` beside
@@ -112,7 +111,8 @@ def releasable(
     plain = without_lengths(variables)
     latents = plain[: len(shared)]
     lengths = {n for rv in shared for n in (*rv.type.shape, *shapes[str(rv.name)]) if n is not None}
-    known = _known(split, latents, lengths)
+    sides = {side for n in lengths if (side := side_of_triangle(n)) is not None}
+    known = known_parts(split.hardened, latents, lengths | sides)
     withheld = tuple(
         name
         for name, graph in zip(names[len(shared) :], plain[len(shared) :], strict=True)
@@ -134,13 +134,14 @@ def releasable(
     )
 
 
-def _known(split: Split, latents: Sequence[AnyVariable], lengths: set[int]) -> Known:
-    """Gather what a deterministic may be made of."""
-    sides = {side for n in lengths if (side := side_of_triangle(n)) is not None}
-    leaves, public = split.hardened.leaves.items(), split.hardened.public
-    declared = [variable for variable, leaf in leaves if leaf.name in public]
+def known_parts(
+    hardened: HardenedModel, variables: Iterable[AnyVariable], lengths: set[int]
+) -> Known:
+    """Gather what a deterministic may be made of, beside public data."""
+    leaves = hardened.leaves.items()
+    declared = [variable for variable, leaf in leaves if leaf.name in hardened.public]
     arrays = {variable: leaf.value for variable, leaf in leaves if not leaf.declared}
-    return Known(frozenset({*latents, *declared}), frozenset(lengths | sides), arrays)
+    return Known(frozenset({*variables, *declared}), frozenset(lengths), arrays)
 
 
 def _private(split: Split) -> dict[AnyVariable, str]:

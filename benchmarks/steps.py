@@ -21,10 +21,10 @@ from pymc.pytensorf import resolve_backend_compile_kwargs
 from pytensor.gradient import grad
 
 import pymc_dp
-from pymc_dp.compiling.compile import compile_mode
 from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import compile_method
+from pymc_dp.model.modes import compile_mode
 from pymc_dp.privacy.contribution import Noisy
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.privacy.wall import PrivacyWall

@@ -17,12 +17,11 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from benchmarks.truth.problem import Arrays, DataSet, Problem, Truth
-from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.driver.result import transform_draws
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.model import Records, separate
-from pymc_dp.model.modes import without_c
+from pymc_dp.model.modes import function, without_c
 
 # --- normal approximations of a density, from its value and gradient alone -----------------------
 

@@ -16,7 +16,6 @@ from pytensor.scalar.basic import Add, Log, Sub
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.special import LogAddExp, LogSumExp
 
-from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.frontier import NoFrontierRuleError, by_row, record_rows, record_sums
 from pymc_dp.contributions.local_latents import (
     local_densities,
@@ -27,6 +26,7 @@ from pymc_dp.contributions.local_latents import (
 from pymc_dp.model import Records
 from pymc_dp.model.batch import RecordGraph, rebuilt
 from pymc_dp.model.graphs import AnyVariable, Node, Tensor, pt
+from pymc_dp.model.modes import function
 from pymc_dp.privacy.contribution import (
     OWNER,
     Batch,

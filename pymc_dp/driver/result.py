@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_dp.compiling.compile import function
 from pymc_dp.driver.run import Setup, undisturbed
 from pymc_dp.errors import PosteriorWarning
 from pymc_dp.methods.method import Both, Doubt, Draws, Kind, Method, doubts_in
 from pymc_dp.methods.prior import at_draws
 from pymc_dp.model import Records
+from pymc_dp.model.modes import function
 from pymc_dp.model.split import named_dims
 from pymc_dp.results.build import Outcome, build_result
 

@@ -28,7 +28,6 @@ from pytensor.graph.traversal import toposort
 from rich.progress import Progress
 
 from pymc_dp.accounting.plan import Plan, Release
-from pymc_dp.compiling.compile import compile_mode
 from pymc_dp.contributions.gradients import padded
 from pymc_dp.errors import UnbookedError, UnreadableError
 from pymc_dp.ledger.file import locked
@@ -36,6 +35,7 @@ from pymc_dp.ledger.ledger import Booking, Ledger
 from pymc_dp.methods.method import Compiled, Method, in_words
 from pymc_dp.model import PrivateData, Records
 from pymc_dp.model.graphs import AnyVariable
+from pymc_dp.model.modes import compile_mode
 from pymc_dp.privacy.contribution import (
     Batch,
     Contribution,

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from pytensor.graph.replace import clone_replace, vectorize_graph
 
-from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.engine.sampler import LogDensity
 from pymc_dp.methods.prior import with_identities
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
+from pymc_dp.model.modes import function
 
 
 class Conditional(NamedTuple):

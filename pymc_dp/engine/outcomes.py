@@ -17,7 +17,6 @@ from pytensor.tensor.random import basic as rv
 from pytensor.tensor.random.basic import LogNormalRV, NormalRV
 from pytensor.tensor.shape import Shape, Shape_i
 
-from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.engine.constants import CONSTANTS
@@ -25,6 +24,7 @@ from pymc_dp.engine.made_up import ROWS, computes_with_columns, made_up
 from pymc_dp.model import Records
 from pymc_dp.model.batch import Outcomes
 from pymc_dp.model.graphs import AnyVariable, pt
+from pymc_dp.model.modes import function
 from pymc_dp.privacy.contribution import Batch
 
 

@@ -15,10 +15,9 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Eye
 
-from pymc_dp.compiling.compile import Kept, function, graph_key
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
-from pymc_dp.model.modes import PYTHON, without_c
+from pymc_dp.model.modes import PYTHON, Kept, function, graph_key, without_c
 
 Gradient = Callable[[np.ndarray], np.ndarray]  # point (d,) -> gradient (d,)
 
@@ -73,10 +72,10 @@ def made_once[Made](records: Records, what: Hashable, make: Callable[[], Made]) 
     key = graph_key(list(records.latents.values()), [records.prior])
     if key is None:  # an operation may keep what changes between two fits
         return make()
-    graphs: Made | None = _kept.get((what, key))
+    graphs: Made | None = _kept.made.get((what, key))
     if graphs is None:
         graphs = make()
-        _kept.put((what, key), graphs)
+        _kept.made[what, key] = graphs
     return graphs
 
 

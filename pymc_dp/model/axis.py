@@ -129,8 +129,9 @@ def _demand(term: AnyVariable, axes: RecordAxes) -> None:
         )
     if term.type.broadcastable[0]:
         raise NotSeparableError(
-            "it has a single row, which every record would share (name what it observes in "
-            "public=[...] if that is public)"
+            "it has a single row, and that of one record looks like one that all records share: "
+            "name what it observes in public=[...] if that is public, and else build the model on "
+            "two records or more"
         )
     _require(axes, term, 0)
     nodes = list(toposort([term]))
@@ -311,13 +312,7 @@ def _reshape(op: Reshape, node: Node, output: int, k: int) -> Iterator[Need]:
 
 @_needs.register(Subtensor)
 def _subtensor(op: Subtensor, node: Node, output: int, k: int) -> Iterator[Need]:
-    indices = indices_from_subtensor(node.inputs[1:], op.idx_list)
-    kept = [
-        (axis, indices[axis] if axis < len(indices) else slice(None))
-        for axis in range(node.inputs[0].type.ndim)
-        if axis >= len(indices) or isinstance(indices[axis], slice)
-    ]
-    axis, index = kept[k]
+    axis, index = [*_slices(node, 1).items()][k]
     if index != slice(None):
         raise NotSeparableError(
             "a slice picks some of the records (make each lag of a series an array of its own, "
@@ -328,19 +323,23 @@ def _subtensor(op: Subtensor, node: Node, output: int, k: int) -> Iterator[Need]
 
 @_needs.register(IncSubtensor)
 def _set_subtensor(op: IncSubtensor, node: Node, output: int, k: int) -> Iterator[Need]:
-    base, value = node.inputs[:2]
-    indices = indices_from_subtensor(node.inputs[2:], op.idx_list)
-    if k < len(indices) and indices[k] != slice(None):
+    slices = _slices(node, 2)
+    if slices.get(k) != slice(None):
         raise NotSeparableError("a slice of the records is written to")
     yield Carries(0, k)
-    scalar = [axis for axis, index in enumerate(indices) if not isinstance(index, slice)]
-    missing = base.type.ndim - len(scalar) - value.type.ndim
-    yield from _broadcast(node, 1, k - sum(a < k for a in scalar) - missing)
+    missing = len(slices) - node.inputs[1].type.ndim
+    yield from _broadcast(node, 1, [*slices].index(k) - missing)
+
+
+def _slices(node: Node, first: int) -> dict[int, Any]:
+    """Return what is taken of the axes that ``base[...]`` keeps; its indices begin at ``first``."""
+    given = dict(enumerate(indices_from_subtensor(node.inputs[first:], node.op.idx_list)))
+    every = {axis: given.get(axis, slice(None)) for axis in range(node.inputs[0].type.ndim)}
+    return {axis: index for axis, index in every.items() if isinstance(index, slice)}
 
 
 @_needs.register(AdvancedSubtensor)
 def _gather(op: AdvancedSubtensor, node: Node, output: int, k: int) -> Iterator[Need]:
-    base = node.inputs[0]
     layout = gather_layout(node)
     if not layout.start <= k < layout.start + layout.ndim:
         axis = layout.other_axes[k]
@@ -360,8 +359,6 @@ def _gather(op: AdvancedSubtensor, node: Node, output: int, k: int) -> Iterator[
                 yield rows._replace(same=False)
         elif along:
             yield from (Carries(i, at) for i, x in enumerate(node.inputs) if x is index)
-    if base.type.ndim == 0:
-        raise NotSeparableError("a scalar is indexed")
 
 
 def index_arrays(node: Node) -> dict[int, AnyVariable]:

@@ -4,7 +4,7 @@
 values, for the wall alone; the column of units is private, too, and outside the model's graph.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -179,15 +179,6 @@ def _blocks_of_frame(name: str, frame: Any, lengths: tuple[int, ...]) -> Blocks:
     shape = (sum(lengths), *([] if frame.ndim == 1 else [len(kinds)]))
     dtype = np.result_type(*(getattr(kind, "numpy_dtype", kind) for kind in kinds))
     return Blocks(_parts(frame), lengths, shape, dtype)
-
-
-def refuse_few_rows(hardened: HardenedModel, likelihood: Container[str]) -> None:
-    """Refuse private observed values without rows, or with a single one."""
-    private = {v: x for v, x in hardened.leaves.items() if x.name not in hardened.public}
-    for rv in hardened.model.observed_RVs:
-        for variable in ancestors([hardened.model.rvs_to_values[rv]]):
-            if rv.name in likelihood and variable in private and variable.type.ndim:
-                _refuse_few(rv.name, private[variable].value.shape[0])
 
 
 def _refuse_few(name: str, rows: int) -> None:

@@ -27,7 +27,7 @@ from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_dp.model.axis import RecordAxes
 from pymc_dp.model.graphs import AnyVariable, Node, inner_variables, layers, tensor_constants
-from pymc_dp.model.harden import DataLeaf, is_size, is_structural, side_of_triangle
+from pymc_dp.model.harden import DataLeaf, HardenedModel, is_size, is_structural, side_of_triangle
 from pymc_dp.model.split import KEPT_WHOLE, Dims, Split, without_lengths
 
 # numbers that formulas are made of; any other may have been computed from data
@@ -87,9 +87,8 @@ def releasable(
 ) -> Outputs:
     """Pick the latents and the deterministics of a hardened model that may be released.
 
-    They come in the ``order`` of the author's model, which its hardened copy does not keep.
-    ``shapes`` are those of the latents' unconstrained values, by the latent's name, and
-    ``unproved`` names the deterministics with operations that may hold data.
+    ``order`` is that of the author's model, ``shapes`` are those of unconstrained values by the
+    latent's name, and ``unproved`` names deterministics with operations that may hold data.
 
     **Privacy.** A deterministic is withheld if its graph reaches data that are not declared
     public, or a number, length or position that is not part of a formula (``b * y_sd`` beside
@@ -112,7 +111,8 @@ def releasable(
     plain = without_lengths(variables)
     latents = plain[: len(shared)]
     lengths = {n for rv in shared for n in (*rv.type.shape, *shapes[str(rv.name)]) if n is not None}
-    known = _known(split, latents, lengths)
+    sides = {side for n in lengths if (side := side_of_triangle(n)) is not None}
+    known = known_parts(split.hardened, latents, lengths | sides)
     withheld = tuple(
         name
         for name, graph in zip(names[len(shared) :], plain[len(shared) :], strict=True)
@@ -134,13 +134,14 @@ def releasable(
     )
 
 
-def _known(split: Split, latents: Sequence[AnyVariable], lengths: set[int]) -> Known:
-    """Gather what a deterministic may be made of."""
-    sides = {side for n in lengths if (side := side_of_triangle(n)) is not None}
-    leaves, public = split.hardened.leaves.items(), split.hardened.public
-    declared = [variable for variable, leaf in leaves if leaf.name in public]
+def known_parts(
+    hardened: HardenedModel, variables: Iterable[AnyVariable], lengths: set[int]
+) -> Known:
+    """Gather what a deterministic may be made of, beside public data."""
+    leaves = hardened.leaves.items()
+    declared = [variable for variable, leaf in leaves if leaf.name in hardened.public]
     arrays = {variable: leaf.value for variable, leaf in leaves if not leaf.declared}
-    return Known(frozenset({*latents, *declared}), frozenset(lengths | sides), arrays)
+    return Known(frozenset({*variables, *declared}), frozenset(lengths), arrays)
 
 
 def _private(split: Split) -> dict[AnyVariable, str]:
@@ -309,7 +310,9 @@ def trusted_constants(
     lines: dict[Trusted, tuple[float, ...]] = {}
     kinds = {rv.name: "likelihood" for rv in model.observed_RVs}
     kinds |= {potential.name: "potential" for potential in model.potentials}
-    for name, graphs in read.items():
+    deterministics = {str(variable.name): [variable] for variable in released}
+    kinds |= dict.fromkeys(deterministics, "deterministic")
+    for name, graphs in {**read, **deterministics}.items():
         kind = kinds.get(name, "prior")
         arrays = single if kind == "likelihood" else counted
         densities = [graph for graph in graphs if graph not in variables]
@@ -324,11 +327,6 @@ def trusted_constants(
             text += f", and {others} in its density" if others else ""
             shown = () if name in split.terms else _single(arguments)
             lines[Trusted(f"{kind} of", name, text)] = shown
-    for variable in released:
-        numbers = _numbers([variable], variables, counted, split.axes)
-        if count := sum(numbers.values()):
-            text = f"{count} number{'s' * (count != 1)}"
-            lines[Trusted("deterministic of", str(variable.name), text)] = _single(numbers)
     named = [Trusted("initial value of", name) for name in split.hardened.initvals]
     named += [Trusted("operation", name) for name in sorted(operations)]
     return {**lines, **{line: () for line in named}}

@@ -24,12 +24,7 @@ from pytensor.tensor.type import TensorType
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model.axis import CENSORED, is_counted_axis, refuse_mixing
 from pymc_dp.model.batch import Outcomes, RecordGraph, build_graph, find_outcomes
-from pymc_dp.model.columns import (
-    make_columns,
-    refuse_few_rows,
-    refuse_missing,
-    without_unit,
-)
+from pymc_dp.model.columns import make_columns, refuse_missing, without_unit
 from pymc_dp.model.graphs import (
     CHANGED,
     LISTED,
@@ -163,7 +158,6 @@ def separate_unread(
     hardened = declare_public(harden(model), declared)
     hardened.initvals.update(start or {})
     terms, potentials, prior = read_terms(hardened)
-    refuse_few_rows(hardened, terms)
     for name in (*beside, *([units.name] if units else [])):
         terms = without_unit(terms, hardened, name)
     factors = terms | potentials

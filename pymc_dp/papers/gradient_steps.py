@@ -20,7 +20,6 @@ from pytensor.compile.sharedvalue import shared
 from scipy.special import expit
 
 from pymc_dp.accounting.plan import ReleaseSpec, checked_number
-from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.methods.advi import AdviOptions, Prior
@@ -29,6 +28,7 @@ from pymc_dp.methods.normal import describe_gaussian
 from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.options import Options, Schedule
 from pymc_dp.model import Records
+from pymc_dp.model.modes import function
 from pymc_dp.privacy.contribution import Noisy, Query
 
 

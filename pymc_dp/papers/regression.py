@@ -27,7 +27,6 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from scipy.special import erfcx
 
 from pymc_dp.accounting.plan import ReleaseSpec
-from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.gradients import by_record
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate import (
@@ -76,6 +75,7 @@ from pymc_dp.methods.prior import flat_gradient, two_derivatives
 from pymc_dp.methods.vips import topics
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
+from pymc_dp.model.modes import function
 from pymc_dp.privacy.contribution import Batch, FactoredContribution, Noisy, Query
 from pymc_dp.privacy.norms import SQUARES, joint_norms, product, rounded_product, row_norms
 

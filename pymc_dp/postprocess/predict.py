@@ -29,7 +29,7 @@ from pymc_dp.model.columns import column
 from pymc_dp.model.graphs import AnyVariable, unproved_in
 from pymc_dp.model.harden import HardenedModel, harden
 from pymc_dp.model.modes import PYTHON, without_c
-from pymc_dp.model.released import Known, is_formula
+from pymc_dp.model.released import is_formula, known_parts
 from pymc_dp.model.split import (
     declare_public,
     named_dims,
@@ -182,7 +182,9 @@ def for_new_records(hardened: HardenedModel, unit: str | None) -> NewRecords:
     new = dict(zip(every, without_lengths(every), strict=True))
     along = {new[variable]: axis for variable, axis in by_record.items()}
     latents = {str(rv.name): new[rv] for rv in shared}
-    known = _known(hardened, axes, [*latents.values()], [new[variable] for variable in own])
+    lengths = {n for latent in latents.values() for n in latent.type.shape if n is not None}
+    columns = hardened.leaves.keys() & axes.axis.keys()
+    known = known_parts(hardened, [*latents.values(), *(new[v] for v in own), *columns], lengths)
     withheld = frozenset(
         str(variable.name)
         for variable in computed
@@ -215,17 +217,6 @@ def _record_axes(
                 terms[f"trials of {rv.name}"] = trials
     split = split_by_record(hardened, terms, {}, prior, unit)
     return split.axes, {model[name]: split.axes.axis[value] for name, value in split.local.items()}
-
-
-def _known(
-    hardened: HardenedModel, axes: RecordAxes, shared: list[AnyVariable], local: list[AnyVariable]
-) -> Known:
-    """Gather what a deterministic may be made of: latents, new records and public data."""
-    leaves, public = hardened.leaves.items(), hardened.public
-    data = [v for v, leaf in leaves if v in axes.axis or leaf.name in public]
-    lengths = {n for latent in shared for n in latent.type.shape if n is not None}
-    arrays = {v: leaf.value for v, leaf in leaves if not leaf.declared}
-    return Known(frozenset({*shared, *local, *data}), frozenset(lengths), arrays)
 
 
 def _resized(

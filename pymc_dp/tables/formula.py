@@ -441,11 +441,10 @@ def on_rows(model: Any, data: Any, unit: str | None) -> tuple[pm.Model, pd.DataF
     frame = pd.concat([data, data.head(1)], ignore_index=True)
     made = copy(model)
     made._components = dict(model.parameters)  # those of the outcome's distribution
-    for name, part in model.parameters.items():
-        if hasattr(part, "terms"):
-            made._components[name] = copy(part)
-            terms = {n: _term_on_rows(term, frame, unit) for n, term in part.terms.items()}
-            made._components[name].terms = terms
+    for name, part in model.conditional_parameters.items():
+        made._components[name] = copy(part)
+        terms = {n: _term_on_rows(term, frame, unit) for n, term in part.terms.items()}
+        made._components[name].terms = terms
     made._response_component = copy(model._response_component)
     made._response_component.term = _outcome_on_rows(model.response_term, frame)
     made.build()

@@ -24,12 +24,12 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.special import XLogY
 
 import pymc_dp
-from pymc_dp.compiling import compile as compiling
-from pymc_dp.compiling.compile import function
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import graphs, separate
+from pymc_dp.model import modes as compiling
 from pymc_dp.model.axis import needs
 from pymc_dp.model.graphs import is_known_transform, tensor_constants
+from pymc_dp.model.modes import function
 from tests.zoo import build as model_of
 from tests.zoo import separated
 

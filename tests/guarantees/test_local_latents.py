@@ -76,5 +76,5 @@ def test_a_template_of_one_record_cannot_tell_what_belongs_to_it():
 
     records, _ = separate(build(lambda: describe(2)), data={"outcomes": TABLE})
     assert set(records.local_latents) == {"z"}
-    with pytest.raises(ValueError, match="`y` has a single row.*two records or more"):
+    with pytest.raises(ValueError, match="`outcomes` has a single row.*two records or more"):
         separate(build(lambda: describe(1)), data={"outcomes": TABLE})

@@ -12,7 +12,6 @@ import numpy as np
 from scipy.optimize import minimize
 
 from pymc_dp.accounting.plan import Full, ReleaseSpec
-from pymc_dp.compiling.compile import function
 from pymc_dp.contributions.checks import HISTOGRAM_NORM, outcome_histogram
 from pymc_dp.contributions.gradients import each_gradient, on_batch
 from pymc_dp.contributions.scores import UNDRAWN, compile_draws, drawn_name
@@ -20,6 +19,7 @@ from pymc_dp.engine.outcomes import made_up_outcomes, outcomes_alone
 from pymc_dp.methods.method import Compiled, Method, PrivateStart, Values, reported_as
 from pymc_dp.methods.prior import finite_draws, prior_gradient
 from pymc_dp.model import Records
+from pymc_dp.model.modes import function
 from pymc_dp.privacy.contribution import Batch, Noisy, Query
 
 

@@ -1,1 +1,0 @@
-"""Graphs as functions, on compiled backends; equal graphs are rewritten once."""

@@ -17,7 +17,7 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.engine.sampler import LogDensity
-from pymc_dp.methods.prior import with_identities
+from pymc_dp.methods.prior import vectorized, with_identities
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.model.modes import function
@@ -393,7 +393,8 @@ def _log_prior(records: Records, chosen: Sequence[str]) -> tuple[Tensor, Tensor,
     [log_prior] = clone_replace([prior], cut_points(records, others, one))
     log_prior = vectorize_graph(log_prior, cut_points(records, chosen, some))
     log_prior = log_prior + pt.zeros(some.shape[:1])
-    return theta, u, vectorize_graph(log_prior, {one: theta, some: u})
+    [log_prior] = vectorized([log_prior], {one: theta, some: u})
+    return theta, u, log_prior
 
 
 def cut_points(

@@ -14,10 +14,13 @@ from pytensor.gradient import grad
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Eye
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.special import LogSumExp
 
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.model.modes import PYTHON, Kept, function, graph_key, without_c
+from pymc_dp.model.split import rewrite
 
 Gradient = Callable[[np.ndarray], np.ndarray]  # point (d,) -> gradient (d,)
 
@@ -143,8 +146,26 @@ def at_draws(
     many = {x: x.type.clone(shape=(None, *x.type.shape))() for x in latents.values()}
     values = [np.asarray(draws[name]) for name in latents]
     first = {x: value[0] for x, value in zip(latents.values(), values, strict=True)}
-    each: Any = vectorize_graph(with_identities(graphs, first), many)
+    each = vectorized(with_identities(graphs, first), many)
     return list(function(list(many.values()), each, "python")(*values))
+
+
+def vectorized(
+    graphs: Sequence[AnyVariable], many: Mapping[AnyVariable, AnyVariable]
+) -> list[AnyVariable]:
+    """Compute graphs at many points; PyTensor would loop over them for `LogSumExp`."""
+    each: Any = vectorize_graph(list(graphs), many)
+    return rewrite(list(each), _at_once)
+
+
+def _at_once(variable: AnyVariable) -> Tensor | None:
+    op = variable.owner_op
+    if not isinstance(op, Blockwise) or not isinstance(op.core_op, LogSumExp):
+        return None
+    [x] = variable.owner.inputs
+    first = x.type.ndim - len(op.inputs_sig[0])  # of the axes of one point
+    found: Tensor = LogSumExp(axis=[first + axis for axis in op.core_op.axis])(x)
+    return found
 
 
 def with_identities(

@@ -35,7 +35,7 @@ def rehearse_result(setup: Setup, draws: int) -> None:
             groups = released_groups(records, method, [state] * 2, 2, np.random.default_rng(0))
             tree = xr.DataTree.from_dict(groups)
             # most names and labels can stand in files of any kind, and writing takes time
-            if not all(map(_is_plain, _labels([*groups.values()]))):
+            if not _are_plain([*groups.values()]):
                 tree.to_netcdf(engine="h5netcdf")  # to memory
     except Exception as error:
         raise ValueError(
@@ -76,15 +76,12 @@ def _check_size(records: Records, draws: int) -> None:
         )
 
 
-def _labels(groups: list[xr.Dataset]) -> list[Any]:
-    """Return the names in groups, and those of their labels that are no numbers."""
+def _are_plain(groups: list[xr.Dataset]) -> bool:
+    """Whether the names in groups, and their labels that are no numbers, are plain text."""
     names = [name for group in groups for name in (*group.variables, *group.dims)]
     coords = [x for group in groups for x in group.coords.values() if x.dtype.kind not in "biufmM"]
-    return [*names, *(label for x in coords for label in x.to_numpy().ravel())]
-
-
-def _is_plain(label: Any) -> bool:
-    return isinstance(label, str) and label.isprintable() and bool(label.strip("."))
+    every = [*names, *(label for x in coords for label in x.to_numpy().ravel())]
+    return all(isinstance(x, str) and x.isprintable() and x.strip(".") for x in every)
 
 
 def make_result(

@@ -259,17 +259,13 @@ class Checkpoint:
         return noisy
 
     def keep(self, position: int, name: str, noisy: Noisy, release: Release) -> None:
-        """Book and write a release before anything else sees it; each position is written once.
-
-        It is booked before it is on the disk: a fit that ends in between cannot go on, and a file
-        that holds fewer releases than are booked is known to be old.
-        """
+        """Book and write a release before anything else sees it; each position is written once."""
         value, sd, rate = noisy
         row = (position, name, np.asarray(value, "<f8").tobytes(), sd, rate)
         try:
             with locked(self.path, "rwc") as db:
                 db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", row)
-                if self.book:
+                if self.book:  # before it is on the disk: an old file holds less than is booked
                     self.book(release)
         except sqlite3.Error as error:
             raise UnbookedError(
@@ -278,10 +274,7 @@ class Checkpoint:
             ) from None
 
     def _refuse_other_fits(self, noted: dict[str, str], about: dict[str, str]) -> None:
-        """Refuse files of other fits, of failed ones, and copies, except those moved back.
-
-        Two files of one fit would go on to two different values of one release.
-        """
+        """Refuse files of other fits, of failed ones, and copies, except those moved back."""
         for name, value in about.items():
             if noted.get(name) != value:
                 raise ValueError(
@@ -289,7 +282,7 @@ class Checkpoint:
                     "this fit: call pm.fit as it was called when the file was made, or give "
                     "another file. Nothing was released."
                 )
-        if noted.get("file") != self._file():
+        if noted.get("file") != self._file():  # two would go on to two values of one release
             raise ValueError(
                 f"checkpoint={str(self.path)!r} is a copy of the file that the fit wrote. A fit "
                 "goes on from its own file alone; nothing was released."
@@ -396,11 +389,7 @@ def run(
     steps: Iterable[int],
     callbacks: Sequence[Callback] = (),
 ) -> list[Any]:
-    """Release once a step; return the states so far and along the way, the last one last.
-
-    A callback's StopIteration, or an interrupt, ends the fit with what was released until then. A
-    callback that fails is not called again: the budget is spent, so that the fit goes on.
-    """
+    """Release once a step, until a callback stops; return the states so far and along the way."""
     states, callbacks = list(states), list(callbacks)
     try:
         for i in steps:
@@ -412,7 +401,7 @@ def run(
                     callback(read_only(states[-1]), None, i)
                 except StopIteration:
                     raise
-                except Exception as error:
+                except Exception as error:  # the budget is spent, so that the fit goes on
                     callbacks = [other for other in callbacks if other is not callback]
                     _warn_of_failure(callback, i, error)
     except (StopIteration, KeyboardInterrupt):

@@ -5,6 +5,7 @@ A posterior has the variables and coords of `Records.outputs`, which holds relea
 
 import copy
 import warnings
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ import xarray as xr
 from pymc_dp.compiling.compile import function
 from pymc_dp.driver.run import Setup, undisturbed
 from pymc_dp.errors import PosteriorWarning
-from pymc_dp.methods.method import Both, Doubt, Draws, Kind, Method, doubts_in
+from pymc_dp.methods.method import Both, Doubt, Draws, Kind, Method
 from pymc_dp.methods.prior import at_draws
 from pymc_dp.model import Records
 from pymc_dp.model.split import named_dims
-from pymc_dp.results.build import Outcome, build_result
+from pymc_dp.results.build import Outcome, with_guarantee
 
 MOST_NUMBERS = 2**29  # the most that a posterior holds: 4 GB in double precision
 PATH_POINTS = 50  # how many points of a fit's path a result keeps
@@ -95,8 +96,21 @@ def make_result(
         except Exception as error:
             setup = _without_failing(setup, states[-1], draws, copy.deepcopy(again), error)
             groups = released_groups(setup.records, setup.method, states, draws, again)
-        idata = build_result(setup.records, setup.method, states, outcome, groups)
-        for doubt in doubts_in(idata["privacy"].attrs["doubts"]):
+        groups["posterior"].attrs = {
+            "inference_library": "pymc_dp",
+            "inference_library_version": version("pymc-dp"),
+            "epsilon": outcome.epsilon,
+            "delta": outcome.plan.delta,
+        }
+        doubts = setup.method.doubts(states[-1])
+        about = {
+            "withheld": setup.records.outputs.withheld,
+            "doubts": [doubt._asdict() for doubt in doubts],
+            "settings": setup.method.settings | {"noise_aware": "noise_sd" in groups},
+            "defaults": setup.method.constants(),
+        }
+        idata = with_guarantee(groups, setup.records, outcome, about)
+        for doubt in doubts:
             warnings.warn(doubt.text, PosteriorWarning, stacklevel=3)
     return idata
 

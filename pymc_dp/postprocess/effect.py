@@ -19,7 +19,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_dp.checking.release import Fitted, ask, drawn_leaf, later_budget, open_fitted
+from pymc_dp.checking.release import COUNT_SHARE, Fitted, ask, drawn_leaf, later_budget, open_fitted
 from pymc_dp.contributions import checks
 from pymc_dp.contributions.checks import Nodes, Place, Range, Values
 from pymc_dp.driver.fit import model_in_use
@@ -38,7 +38,6 @@ POINTS = 200
 FEWEST_POINTS = 20
 # above this share of the points, directions fitted to them do not hold between them
 MOST_DIRECTIONS = 0.25
-COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can add to an average
 DRAWS = 4000  # draws of margins
 FLATTEST = 1e-6  # a direction narrower than this, over the widest, is rounding
 

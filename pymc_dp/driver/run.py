@@ -80,8 +80,20 @@ def compile_method(setup: Setup, backend: str) -> Compiled:
     compiled = method.compile(backend)
     backend = compiled.runs_on or backend
     axes = {name: column.axis for name, column in setup.data.spec.items()}
-    # it is sent to workers, and may hold no data
-    for_backend = partial(_for_backend, method.compile, backend, axes)
+
+    def for_backend(contributions: Contributions) -> Contributions:
+        """Pad batches where every size is compiled anew; take those that jump from Python."""
+        # it is sent to workers, and may hold no data
+        adapted = {
+            name: padded(c, axes) if backend == "jax" and isinstance(c, Contribution) else c
+            for name, c in contributions.items()
+        }
+        jumping = [name for name, c in contributions.items() if getattr(c, "jumps", False)]
+        if jumping and backend != "python":
+            in_python = method.compile("python").contributions
+            adapted |= {name: in_python[name] for name in jumping}
+        return adapted
+
     compiled = compiled._replace(
         contributions=for_backend(compiled.contributions),
         again=lambda: for_backend(method.compile(backend).contributions),
@@ -92,24 +104,6 @@ def compile_method(setup: Setup, backend: str) -> Compiled:
         _rehearse(setup, compiled, state, query)
         exact = exact and _is_exact(setup, compiled.contributions[query.name], query)
     return compiled._replace(is_exact=exact)
-
-
-def _for_backend(
-    compile_parts: Callable[[str], Compiled],
-    backend: str,
-    axes: dict[str, int],
-    contributions: Contributions,
-) -> Contributions:
-    """Pad batches where every size is compiled anew; take those that jump from Python."""
-    adapted = {
-        name: padded(c, axes) if backend == "jax" and isinstance(c, Contribution) else c
-        for name, c in contributions.items()
-    }
-    jumping = [name for name, c in contributions.items() if getattr(c, "jumps", False)]
-    if jumping and backend != "python":
-        in_python = compile_parts("python").contributions
-        adapted |= {name: in_python[name] for name in jumping}
-    return adapted
 
 
 def _is_exact(setup: Setup, contribution: Any, query: Query) -> bool:

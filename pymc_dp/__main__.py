@@ -3,9 +3,8 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from importlib.metadata import version
-from operator import attrgetter
+from pkgutil import resolve_name
 from typing import Any
 
 import pymc as pm
@@ -57,22 +56,13 @@ def _find(address: str) -> pm.Model:
     if not (module and colon and name):
         raise ValueError(f"{address!r} names no model: write MODULE:NAME, as in study:model.")
     try:
-        found: Any = import_module(module)
-    except Exception as error:
-        raise ValueError(
-            f"The module `{module}` does not import ({type(error).__name__}: {error}). Run this in "
-            "the folder that holds it, and name it without .py."
-        ) from error
-    try:
-        found = attrgetter(name)(found)
-    except AttributeError:
-        raise ValueError(f"The module `{module}` has no `{name}`: name a model of it.") from None
-    try:
+        found: Any = resolve_name(address)
         model = found() if callable(found) and not isinstance(found, pm.Model) else found
     except Exception as error:
         raise ValueError(
-            f"`{address}` does not make a model when it is called without arguments "
-            f"({type(error).__name__}: {error}): name a function that does."
+            f"`{address}` gives no model ({type(error).__name__}: {error}). Run this in the folder "
+            "that holds the module, name it without .py, and of it a model, or a function that "
+            "makes one when it is called without arguments."
         ) from error
     if not isinstance(model, pm.Model):
         raise ValueError(

@@ -18,7 +18,7 @@ import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -90,24 +90,6 @@ BALANCE = (
 OF_LEDGER = ("dataset", "epsilon", "delta", "neighbours", "unit", "filter")
 LEFT = "at least {left:.3g} of {epsilon:g} at delta {delta:g} ({dataset}, {fits} fits)"
 PACKAGE = Path(__file__).parent
-
-
-class AttackBounds(NamedTuple):
-    """The largest success of any attack, whatever it computes and knows beside the unit."""
-
-    advantage: float  # true positive rate less false positive rate
-    # probability of a correct guess, where both data sets are equally likely beforehand
-    correct: float
-    odds: float  # factor by which the odds change, up to a probability of the result's delta
-    true_positives: Mapping[float, float]  # the true positive rate at each false positive rate
-
-    def __str__(self) -> str:
-        rates = ", ".join(f"{hits:.3g} at {rate:g}" for rate, hits in self.true_positives.items())
-        return (
-            f"advantage at most {self.advantage:.3g}; a guess between two equally likely data sets "
-            f"is right with probability at most {self.correct:.3g}; true positive rate at most "
-            f"{rates} false positives"
-        )
 
 
 def privacy_report(
@@ -280,7 +262,6 @@ def _record_of(
         str(name): json.loads(value) if name in OF_JSON else value
         for name, value in privacy.attrs.items()
     }
-    bounds = attack_bounds(privacy)
     proved = {
         "guarantee": _guarantee(attrs, privacy),
         "fit": {k: v for k, v in attrs.items() if k not in {"released", "epsilon", "delta"}},
@@ -289,7 +270,7 @@ def _record_of(
         "trust": TRUST,
         "threat": THREAT,
         "proofs": proofs_of(attrs),
-        "attack_success": bounds and {**bounds._asdict(), "in_words": str(bounds)},
+        "attack_success": attack_bounds(privacy),
         "accuracy": _accuracy(released),
     }
     proved = _plain(proved)
@@ -297,8 +278,8 @@ def _record_of(
         "record": "pymc_dp privacy record",
         "label": _label(proved, ledger),
         "proved": proved,
-        "audit": None if audit is None else _plain(dataclasses.asdict(audit)),
-        "ledger": ledger and _plain(ledger),
+        "audit": _plain(audit and dataclasses.asdict(audit)),
+        "ledger": _plain(ledger),
         "declared": dict(declare),
         "report": text,
     }
@@ -316,13 +297,11 @@ def _guarantee(attrs: dict[str, Any], privacy: xr.Dataset) -> dict[str, Any]:
     }
 
 
-def attack_bounds(privacy: xr.Dataset) -> AttackBounds | None:
-    """Return the bounds that a result's ``privacy`` group implies; None if it claims nothing.
-
-    A pair (epsilon, delta) bounds the curve of both errors of a guess between neighbouring data
-    sets from below. A result has such a pair at each of many deltas, and all hold at once (Kairouz,
-    Oh and Viswanath 2015; Dong, Roth and Su 2022, proposition 6).
-    """
+def attack_bounds(privacy: xr.Dataset) -> dict[str, Any] | None:
+    """Bound the success of any attack on a result, whatever it knows; None if it claims nothing."""
+    # A pair (epsilon, delta) bounds the curve of both errors of a guess between neighbouring data
+    # sets from below. A result has such a pair at each of many deltas, and all hold at once
+    # (Kairouz, Oh and Viswanath 2015; Dong, Roth and Su 2022, proposition 6).
     if not math.isfinite(privacy.attrs["epsilon"]):
         return None
     epsilon, delta = privacy["epsilon"].values, privacy["delta"].values
@@ -332,8 +311,17 @@ def attack_bounds(privacy: xr.Dataset) -> AttackBounds | None:
     for rate in FALSE_ALARMS:
         bounds = np.minimum(delta + growth * rate, 1 - (1 - delta - rate) / growth)
         hits[rate] = min(float(bounds.min()), 1.0)
-    odds = math.exp(min(privacy.attrs["epsilon"], LARGEST_EXPONENT))
-    return AttackBounds(advantage, (1 + advantage) / 2, odds, hits)
+    correct, rates = (1 + advantage) / 2, ", ".join(f"{x:.3g} at {r:g}" for r, x in hits.items())
+    return {
+        "advantage": advantage,  # true positive rate less false positive rate
+        "correct": correct,
+        # factor by which the odds change, up to a probability of the result's delta
+        "odds": math.exp(min(privacy.attrs["epsilon"], LARGEST_EXPONENT)),
+        "true_positives": hits,  # by false positive rate
+        "in_words": f"advantage at most {advantage:.3g}; a guess between two equally likely data "
+        f"sets is right with probability at most {correct:.3g}; true positive rate at most {rates} "
+        "false positives",
+    }
 
 
 def proofs_of(attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -382,12 +370,10 @@ def _accuracy(released: xr.DataTree) -> dict[str, dict[str, float]]:
     """Return each released quantity's posterior sd, by group, and the noise's part of it."""
     if "noise_sd" not in released.children:
         return {}
-    noise = report.noise_sd_of(released)
-    share = report.share_of(released, noise)
-    sd = released["posterior"].to_dataset()[[*noise.data_vars]].std(("chain", "draw"))
-    columns = {"posterior_sd": sd, "noise_sd": noise, "noise_share": share}
-    table = pd.DataFrame({name: report.by_label(values) for name, values in columns.items()})
-    return {str(label): row.to_dict() for label, row in table.iterrows()}
+    noise = report.noise_by_label(released)
+    sd = released["posterior"].to_dataset()[[*released["noise_sd"]]].std(("chain", "draw"))
+    table = pd.DataFrame({"posterior_sd": report.by_label(sd), **noise})
+    return cast(dict[str, dict[str, float]], table.to_dict("index"))
 
 
 def _label(proved: Mapping[str, Any], ledger: Mapping[str, Any] | None) -> dict[str, str]:
@@ -407,14 +393,9 @@ def _label(proved: Mapping[str, Any], ledger: Mapping[str, Any] | None) -> dict[
 
 
 def _plain(value: Any) -> Any:
-    """Return numbers of NumPy as Python's; what is not finite has no place in JSON."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [_plain(each) for each in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """Return what JSON holds of a value: numbers of Python, and None for what is not finite."""
+    text = json.dumps(value, default=lambda array: array.tolist())
+    return json.loads(text, parse_constant=lambda not_finite: None)
 
 
 def _write(record: Mapping[str, Any], path: Path, files: tuple[Path, ...]) -> None:

@@ -267,18 +267,12 @@ def _judged(name: str, values: Mapping[str, float], finding: str, advice: str) -
 
 def widths(values: xr.Dataset) -> xr.Dataset:
     """Return the lengths of central intervals of 90 percent of draws."""
-    low, high = (
-        values.quantile(end, ("chain", "draw")).drop_vars("quantile") for end in (0.05, 0.95)
-    )
-    return (high - low).astype("float64")
+    ends = values.quantile([0.05, 0.95], ("chain", "draw"))
+    return ends.diff("quantile").squeeze("quantile", drop=True).astype("float64")
 
 
 def prior_draws(model: pm.Model, posterior: xr.Dataset, public: Collection[str] = ()) -> xr.Dataset:
-    """Draw the prior of the latents that a posterior holds; ``public`` is what the fit declared.
-
-    **Privacy.** No prior of a fitted model reads private data, but the fit proves nothing of how
-    its variables are drawn unless it draws them.
-    """
+    """Draw the prior of the latents that a posterior holds; ``public`` is what the fit declared."""
     latents = [rv for rv in model.free_RVs if rv.name in posterior]
     read = set(ancestors(latents)).intersection(model.data_vars)
     for name in sorted({str(variable.name) for variable in read}.difference(public)):
@@ -286,7 +280,7 @@ def prior_draws(model: pm.Model, posterior: xr.Dataset, public: Collection[str] 
             f"A prior reads the data `{name}`, which the fit did not declare public: give the "
             "model that was fitted."
         )
-    own = unproved_in(latents)
+    own = unproved_in(latents)  # a fit proves of drawing what it draws itself
     for name in sorted(own.keys() - set(public)):
         raise NotImplementedError(
             f"A prior is drawn by `{name}`, which may hold private records. Fit it written as a "

@@ -40,10 +40,10 @@ FEWEST_DRAWS = 4
 RANKS = "ranks"
 MOST_BINS = 1000
 DRAWS = 100  # draws behind a record's log predictive density
-COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can add to a score
+COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can add otherwise
 # what the square of a score adds, over that of the score: it says how records vary
 SQUARE_SHARE = 0.5
-Fits = Mapping[str, tuple[xr.DataTree, pm.Model]]
+Fits = Mapping[str, tuple[xr.DataTree, Any]]
 
 
 class Fitted(NamedTuple):
@@ -75,16 +75,13 @@ def later_budget(
 
 def open_fitted(
     idata: xr.DataTree,
-    model: pm.Model,
+    model: pm.Model | None,
     data: Mapping[str, Any] | None,
     budget: Budget,
     draws: int,
     numbers: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
 ) -> Fitted:
-    """Split a model into its records again, and take draws of its posterior as points.
-
-    ``numbers`` are public, by what they are, for a comparison with the records.
-    """
+    """Split a model into its records again, and take draws of its posterior as points."""
     privacy = privacy_of(idata).attrs
     if budget.noisy and not math.isfinite(privacy["epsilon"]):
         raise ValueError(
@@ -101,6 +98,7 @@ def open_fitted(
             stacklevel=3,
         )
     public = tuple(json.loads(privacy["declared_public"]))
+    model = model_in_use(model)
     separated = separation(model, budget, public=public, data=data, numbers=numbers)
     records, checked = separated(constrained(model))
     require_shared_latents(
@@ -287,7 +285,7 @@ def ppc(
     )
     edges = _edges(statistic, bins)
     number = len(edges) - 1
-    fitted = open_fitted(idata, model_in_use(model), data, budget, REPLICATES + RANKED_AMONG)
+    fitted = open_fitted(idata, model, data, budget, REPLICATES + RANKED_AMONG)
     records, points = fitted.records, fitted.points
     if len(points) < FEWEST_DRAWS:
         raise ValueError(f"The result has fewer than {FEWEST_DRAWS} draws: fit with more draws=.")
@@ -476,7 +474,8 @@ def score(
     )
     if not 0 < largest_difference < math.inf:
         raise ValueError(f"largest_difference={largest_difference!r} must be above 0 and finite.")
-    limits, of_count = checks.check_range(score_range), COUNT_SHARE if num_records is None else 0.0
+    limits = checks.check_range("score_range", score_range)
+    of_count = COUNT_SHARE if num_records is None else 0.0
     fitted = _open(fits, data, budget)
     public = sorted({name for each in fitted.values() for name in each.public})
     columns = joined({name: each.data for name, each in fitted.items()})
@@ -507,16 +506,13 @@ def score(
 
 def _fits(idata: xr.DataTree | Fits, model: pm.Model | None, data: Any) -> Fits:
     if not isinstance(idata, Mapping) or isinstance(idata, xr.DataTree):
-        privacy_of(idata)  # before the model: their order is easily mistaken
-        return {"model": (idata, model_in_use(model))}
+        return {"model": (idata, model)}
     if model is not None or data is None or not idata:
         raise ValueError(
             "Several models are given as {'name': (result, model), ...} without model=, and with "
             "data=: the records that all of them are to predict, row by row the same."
         )
-    for result, _ in idata.values():
-        privacy_of(result)
-    return {name: (result, model_in_use(one)) for name, (result, one) in idata.items()}
+    return idata
 
 
 def _open(fits: Fits, data: Mapping[str, Any] | None, budget: Budget) -> dict[str, Fitted]:
@@ -524,7 +520,8 @@ def _open(fits: Fits, data: Mapping[str, Any] | None, budget: Budget) -> dict[st
     if len(fits) > 1:
         data = read_tables(data) or {}
         for name, (_, model) in fits.items():
-            known = {str(v.name) for v in (*model.data_vars, *model.observed_RVs)}
+            made = model_in_use(model)
+            known = {str(v.name) for v in (*made.data_vars, *made.observed_RVs)}
             of_each[name] = {key: values for key, values in data.items() if key in known}
         for name in sorted(data.keys() - {key for own in of_each.values() for key in own or ()}):
             raise ValueError(f"data= names `{name}`, which is an array of none of the models.")

@@ -34,7 +34,7 @@ def outcome_histogram(leaf: str, bins: int) -> RowContribution:
 
 
 class Range(NamedTuple):
-    """Where a record's log predictive density is clipped to."""
+    """Where what a record adds is clipped to."""
 
     low: float
     high: float
@@ -50,13 +50,13 @@ class Range(NamedTuple):
         return (self.high - self.low) / 2
 
 
-def check_range(score_range: tuple[float, float]) -> Range:
-    """Read a caller's range of scores."""
-    low, high = score_range
+def check_range(name: str, given: tuple[float, float]) -> Range:
+    """Read a caller's range."""
+    low, high = given
     if not -math.inf < low < high < math.inf:
         raise ValueError(
-            f"score_range={score_range!r} must be two finite numbers, the smaller one first: it "
-            "bounds what one record can add to the score."
+            f"{name}={given!r} must be two finite numbers, the smaller one first: it bounds what "
+            "one record can add."
         )
     return Range(float(low), float(high))
 

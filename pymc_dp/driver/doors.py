@@ -18,6 +18,8 @@ from pymc import pytensorf
 from pymc.stats import log_density
 from pymc.variational.inference import Inference
 
+import pymc_dp  # what is read from it is loaded when it is needed
+
 # keywords that only a private method takes: PyMC's own would ignore them
 PRIVATE_KEYWORDS = (
     *("epsilon", "delta", "noise_multiplier", "neighbours", "accountant", "ledger", "clip_norm"),
@@ -58,7 +60,7 @@ def _fit(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     given |= given.pop("kwargs", {})
     method = given.get("method", "advi")
     if is_private(method):
-        return private_fit(**given)
+        return pymc_dp.fit(**given)
     if isinstance(method, PrivateInference):
         return method.fit(**{name: value for name, value in given.items() if name != "method"})
     called = f"method={method!r}" if "method" in given else "pm.fit without method="
@@ -97,15 +99,13 @@ def _reads_records(original: Callable[..., Any], *args: Any, **kwargs: Any) -> A
         _INSIDE.reset(token)
     given = inspect.signature(original).bind(*args, **kwargs).arguments.values()
     if any(map(_is_ours, given)):
-        from pymc_dp.errors import PrivacyWarning
-
         for tree in (result, *(x for x in given if isinstance(x, xr.DataTree))):
             _mark(tree)
         warnings.warn(
             f"pm.{original.__name__} computes from the data that the model holds, so what it adds "
             "is not covered by the guarantee of this result. Publish none of it: pymc_dp.save "
             "leaves it out, to_netcdf and to_zarr do not. For new records use pymc_dp.predict.",
-            PrivacyWarning,
+            pymc_dp.PrivacyWarning,
             stacklevel=3,
         )
     return result
@@ -150,13 +150,6 @@ WRAPPERS: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
-def private_fit(**settings: Any) -> Any:
-    """Call `pymc_dp.fit`."""
-    from pymc_dp.driver.fit import fit  # when it is needed: it loads all methods
-
-    return fit(**settings)
-
-
 class PrivateInference(Inference):  # type: ignore[misc]  # PyMC's has no types
     """A method of `pymc_dp.fit` with its settings, for ``pm.fit(method=...)``."""
 
@@ -171,7 +164,7 @@ class PrivateInference(Inference):  # type: ignore[misc]  # PyMC's has no types
         if not given.get("include_transformed"):
             given.pop("include_transformed", None)
         given = {name: value for name, value in given.items() if value is not None}
-        return private_fit(method=self.method, **self.settings, **given)
+        return pymc_dp.fit(method=self.method, **self.settings, **given)
 
 
 class DPADVI(PrivateInference):

@@ -191,9 +191,8 @@ def fit(
     terms = FitTerms(
         epsilon, delta, noise_multiplier, neighbours, sampling, accountant, num_records, unit
     )
-    setup = set_up(
-        model, method, n, terms, public=public, data=data, public_start=public_start, **options
-    )
+    options |= {"public": public, "data": data, "public_start": public_start}
+    setup = set_up(model, method, n, **vars(terms), **options)
     draws = number_of_draws(draws, setup)
     called = _check_callbacks(callbacks)
     ledger = open_ledger(ledger)
@@ -210,17 +209,9 @@ def fit(
     return make_result(setup, states, outcome._replace(public=public), draws, rng)
 
 
-def set_up(
-    model: pm.Model | None,
-    method: str,
-    n: int | None,
-    terms: FitTerms | None = None,
-    **options: Any,
-) -> Setup:
-    """Check every input of a fit, and settle its plan; dry runs give their terms as keywords."""
-    if terms is None:
-        terms, options = split_terms(options)
-    setup, budget = set_up_method(model, method, n, terms, **options)
+def set_up(model: pm.Model | None, method: str, n: int | None, **options: Any) -> Setup:
+    """Check every input of a fit, and settle its plan."""
+    setup, budget = set_up_method(model, method, n, **options)
     return setup._replace(plan=budget.settle(setup.method.releases))
 
 
@@ -229,15 +220,15 @@ def set_up_method(
     model: pm.Model | None,
     method: str,
     n: int | None,
-    terms: FitTerms,
     *,
     public: Iterable[str] = (),
     data: Mapping[str, Any] | None = None,
     public_start: Mapping[str, Any] | None = None,
-    **own: Any,
+    **options: Any,
 ) -> tuple[Setup, Budget]:
     """Check every input of a fit; the plan has its terms and no releases yet."""
     spec = method_named(method)
+    terms, own = split_terms(options)
     _check_keywords(spec, own)
     budget = _budget(spec, terms)
     formula, public = formula_of(model), [*public]
@@ -245,7 +236,7 @@ def set_up_method(
     model = model_in_use(model)
     if n is not None:
         check_count("n", n)
-    options = spec.options(
+    settings = spec.options(
         sampling=budget.sampler,
         num_records=budget.num_records,
         noise=budget.noise_of_one,
@@ -253,7 +244,7 @@ def set_up_method(
         of_units=budget.unit is not None,
         **own,
     )
-    weights = getattr(options, "weights", None)
+    weights = getattr(settings, "weights", None)
     refuse_weights(formula, weights is not None)
     public = factors_left_out(formula, public)
     model = without_factors(model, weights) if weights else model
@@ -261,7 +252,7 @@ def set_up_method(
         model, budget, public=tuple(public), data=data, start=public_start, weights=weights
     )
     records, checked = separated(constrained(model) if spec.constrained else model)
-    built = spec.build(records, options)
+    built = spec.build(records, settings)
     while not isinstance(built, Method):
         records, checked = separated(constrained(model) if built.constrained else model)
         built = built.build(records)
@@ -331,11 +322,8 @@ def separation(
     weights: SurveyWeights | None = None,
     numbers: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
 ) -> Callable[[pm.Model], tuple[Records, Callable[[], PrivateData]]]:
-    """Read a model's data, units and weights; return what splits the model, on any scale.
-
-    ``numbers`` are public ones, by what they are, beside those of the model, the weights and the
-    budget. Checks of values wait until these are asked for.
-    """
+    """Read a model's data, units and weights; return what splits the model, on any scale."""
+    # `numbers` are public ones, by what they are, beside those of the model, weights and budget
     advice.refuse_unfit(model)
     data = read_tables(read_numbers(data))
     refuse_bad_indices(model, data, budget.unit)
@@ -350,19 +338,18 @@ def separation(
     if data is not None and (units is not None or beside):
         data = {key: value for key, value in data.items() if key not in {budget.unit, *beside}}
     is_public = budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy
-    split = partial(
-        separate_unread,
-        data=data,
-        public=public,
-        start=start,
-        units=units,
-        beside=beside,
-        number_is_public=is_public,
-    )
 
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
         advice.refuse_bad_start(model, start or {})
-        records, checked = split(model)
+        records, checked = separate_unread(
+            model,
+            data=data,
+            public=public,
+            start=start,
+            units=units,
+            beside=beside,
+            number_is_public=is_public,
+        )
         advice.refuse_bad_priors(model, records)
         advice.refuse_scores_that_are_nan(model, records)
         own = {f"A number in the {x.kind} `{x.name}`": v for x, v in records.trusted.items()}

@@ -5,6 +5,7 @@ A posterior has the variables and coords of `Records.outputs`, which holds relea
 
 import copy
 import warnings
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ import xarray as xr
 
 from pymc_dp.driver.run import Setup, undisturbed
 from pymc_dp.errors import PosteriorWarning
-from pymc_dp.methods.method import Both, Doubt, Draws, Kind, Method, doubts_in
+from pymc_dp.methods.method import Both, Doubt, Draws, Kind, Method
 from pymc_dp.methods.prior import at_draws
 from pymc_dp.model import Records
 from pymc_dp.model.modes import function
 from pymc_dp.model.split import named_dims
-from pymc_dp.results.build import Outcome, build_result
+from pymc_dp.results.build import Outcome, with_guarantee
 
 MOST_NUMBERS = 2**29  # the most that a posterior holds: 4 GB in double precision
 PATH_POINTS = 50  # how many points of a fit's path a result keeps
@@ -35,7 +36,7 @@ def rehearse_result(setup: Setup, draws: int) -> None:
             groups = released_groups(records, method, [state] * 2, 2, np.random.default_rng(0))
             tree = xr.DataTree.from_dict(groups)
             # most names and labels can stand in files of any kind, and writing takes time
-            if not all(map(_is_plain, _labels([*groups.values()]))):
+            if not _are_plain([*groups.values()]):
                 tree.to_netcdf(engine="h5netcdf")  # to memory
     except Exception as error:
         raise ValueError(
@@ -76,15 +77,12 @@ def _check_size(records: Records, draws: int) -> None:
         )
 
 
-def _labels(groups: list[xr.Dataset]) -> list[Any]:
-    """Return the names in groups, and those of their labels that are no numbers."""
+def _are_plain(groups: list[xr.Dataset]) -> bool:
+    """Whether the names in groups, and their labels that are no numbers, are plain text."""
     names = [name for group in groups for name in (*group.variables, *group.dims)]
     coords = [x for group in groups for x in group.coords.values() if x.dtype.kind not in "biufmM"]
-    return [*names, *(label for x in coords for label in x.to_numpy().ravel())]
-
-
-def _is_plain(label: Any) -> bool:
-    return isinstance(label, str) and label.isprintable() and bool(label.strip("."))
+    every = [*names, *(label for x in coords for label in x.to_numpy().ravel())]
+    return all(isinstance(x, str) and x.isprintable() and x.strip(".") for x in every)
 
 
 def make_result(
@@ -98,8 +96,21 @@ def make_result(
         except Exception as error:
             setup = _without_failing(setup, states[-1], draws, copy.deepcopy(again), error)
             groups = released_groups(setup.records, setup.method, states, draws, again)
-        idata = build_result(setup.records, setup.method, states, outcome, groups)
-        for doubt in doubts_in(idata["privacy"].attrs["doubts"]):
+        groups["posterior"].attrs = {
+            "inference_library": "pymc_dp",
+            "inference_library_version": version("pymc-dp"),
+            "epsilon": outcome.epsilon,
+            "delta": outcome.plan.delta,
+        }
+        doubts = setup.method.doubts(states[-1])
+        about = {
+            "withheld": setup.records.outputs.withheld,
+            "doubts": [doubt._asdict() for doubt in doubts],
+            "settings": setup.method.settings | {"noise_aware": "noise_sd" in groups},
+            "defaults": setup.method.constants(),
+        }
+        idata = with_guarantee(groups, setup.records, outcome, about)
+        for doubt in doubts:
             warnings.warn(doubt.text, PosteriorWarning, stacklevel=3)
     return idata
 

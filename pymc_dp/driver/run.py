@@ -80,8 +80,20 @@ def compile_method(setup: Setup, backend: str) -> Compiled:
     compiled = method.compile(backend)
     backend = compiled.runs_on or backend
     axes = {name: column.axis for name, column in setup.data.spec.items()}
-    # it is sent to workers, and may hold no data
-    for_backend = partial(_for_backend, method.compile, backend, axes)
+
+    def for_backend(contributions: Contributions) -> Contributions:
+        """Pad batches where every size is compiled anew; take those that jump from Python."""
+        # it is sent to workers, and may hold no data
+        adapted = {
+            name: padded(c, axes) if backend == "jax" and isinstance(c, Contribution) else c
+            for name, c in contributions.items()
+        }
+        jumping = [name for name, c in contributions.items() if getattr(c, "jumps", False)]
+        if jumping and backend != "python":
+            in_python = method.compile("python").contributions
+            adapted |= {name: in_python[name] for name in jumping}
+        return adapted
+
     compiled = compiled._replace(
         contributions=for_backend(compiled.contributions),
         again=lambda: for_backend(method.compile(backend).contributions),
@@ -92,24 +104,6 @@ def compile_method(setup: Setup, backend: str) -> Compiled:
         _rehearse(setup, compiled, state, query)
         exact = exact and _is_exact(setup, compiled.contributions[query.name], query)
     return compiled._replace(is_exact=exact)
-
-
-def _for_backend(
-    compile_parts: Callable[[str], Compiled],
-    backend: str,
-    axes: dict[str, int],
-    contributions: Contributions,
-) -> Contributions:
-    """Pad batches where every size is compiled anew; take those that jump from Python."""
-    adapted = {
-        name: padded(c, axes) if backend == "jax" and isinstance(c, Contribution) else c
-        for name, c in contributions.items()
-    }
-    jumping = [name for name, c in contributions.items() if getattr(c, "jumps", False)]
-    if jumping and backend != "python":
-        in_python = compile_parts("python").contributions
-        adapted |= {name: in_python[name] for name in jumping}
-    return adapted
 
 
 def _is_exact(setup: Setup, contribution: Any, query: Query) -> bool:
@@ -259,17 +253,13 @@ class Checkpoint:
         return noisy
 
     def keep(self, position: int, name: str, noisy: Noisy, release: Release) -> None:
-        """Book and write a release before anything else sees it; each position is written once.
-
-        It is booked before it is on the disk: a fit that ends in between cannot go on, and a file
-        that holds fewer releases than are booked is known to be old.
-        """
+        """Book and write a release before anything else sees it; each position is written once."""
         value, sd, rate = noisy
         row = (position, name, np.asarray(value, "<f8").tobytes(), sd, rate)
         try:
             with locked(self.path, "rwc") as db:
                 db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", row)
-                if self.book:
+                if self.book:  # before it is on the disk: an old file holds less than is booked
                     self.book(release)
         except sqlite3.Error as error:
             raise UnbookedError(
@@ -278,10 +268,7 @@ class Checkpoint:
             ) from None
 
     def _refuse_other_fits(self, noted: dict[str, str], about: dict[str, str]) -> None:
-        """Refuse files of other fits, of failed ones, and copies, except those moved back.
-
-        Two files of one fit would go on to two different values of one release.
-        """
+        """Refuse files of other fits, of failed ones, and copies, except those moved back."""
         for name, value in about.items():
             if noted.get(name) != value:
                 raise ValueError(
@@ -289,7 +276,7 @@ class Checkpoint:
                     "this fit: call pm.fit as it was called when the file was made, or give "
                     "another file. Nothing was released."
                 )
-        if noted.get("file") != self._file():
+        if noted.get("file") != self._file():  # two would go on to two values of one release
             raise ValueError(
                 f"checkpoint={str(self.path)!r} is a copy of the file that the fit wrote. A fit "
                 "goes on from its own file alone; nothing was released."
@@ -396,11 +383,7 @@ def run(
     steps: Iterable[int],
     callbacks: Sequence[Callback] = (),
 ) -> list[Any]:
-    """Release once a step; return the states so far and along the way, the last one last.
-
-    A callback's StopIteration, or an interrupt, ends the fit with what was released until then. A
-    callback that fails is not called again: the budget is spent, so that the fit goes on.
-    """
+    """Release once a step, until a callback stops; return the states so far and along the way."""
     states, callbacks = list(states), list(callbacks)
     try:
         for i in steps:
@@ -412,7 +395,7 @@ def run(
                     callback(read_only(states[-1]), None, i)
                 except StopIteration:
                     raise
-                except Exception as error:
+                except Exception as error:  # the budget is spent, so that the fit goes on
                     callbacks = [other for other in callbacks if other is not callback]
                     _warn_of_failure(callback, i, error)
     except (StopIteration, KeyboardInterrupt):

@@ -6,7 +6,6 @@ is released is, for each setting, the average's projection on the linear functio
 its mean over the posterior, and its slope along each direction.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
@@ -20,8 +19,9 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_dp.checking.release import Fitted, ask, drawn_leaf, later_budget, open_fitted
-from pymc_dp.contributions.checks import Nodes, Place, Range, Values, on_nodes, with_values
+from pymc_dp.checking.release import COUNT_SHARE, Fitted, ask, drawn_leaf, later_budget, open_fitted
+from pymc_dp.contributions import checks
+from pymc_dp.contributions.checks import Nodes, Place, Range, Values
 from pymc_dp.driver.fit import model_in_use
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model import Records
@@ -38,7 +38,6 @@ POINTS = 200
 FEWEST_POINTS = 20
 # above this share of the points, directions fitted to them do not hold between them
 MOST_DIRECTIONS = 0.25
-COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can add to an average
 DRAWS = 4000  # draws of margins
 FLATTEST = 1e-6  # a direction narrower than this, over the widest, is rounding
 
@@ -169,8 +168,7 @@ def effect(
             "Over public rows nothing is released: leave out epsilon=, delta=, noise_multiplier=, "
             "bounds=, data=, neighbours=, num_records=, unit= and ledger=."
         )
-    own = (public,) if isinstance(public, str) else tuple(public)
-    margins, shares = _public_margins(idata, model, chosen, over, weights, outcome, own)
+    margins, shares = _public_margins(idata, model, chosen, over, weights, outcome, public)
     result = describe(chosen, margins, prob, shares=shares)
     result.attrs |= {"over": "public rows", "epsilon_spent": 0.0}
     return xr.DataTree.from_dict({"effect": result})
@@ -225,7 +223,7 @@ def _public_margins(
     rows: Any,
     weights: Any,
     outcome: str | None,
-    public: Sequence[str],
+    public: str | Sequence[str],
 ) -> tuple[np.ndarray, bool]:
     """Average expected outcomes on rows, (settings, draws); and whether these are probabilities."""
     rows = rows if is_bambi(model) else {k: np.asarray(rows[k]) for k in _names(rows)}
@@ -365,11 +363,13 @@ def _record_margins(
         fitted,
         ledger,
         backend,
-        compile_one=lambda _: on_nodes(records, leaf, values, limits, size, points, of_count),
+        compile_one=lambda _: checks.on_nodes(
+            records, leaf, values, limits, size, points, of_count
+        ),
         context=nodes,
         clip_norm=(len(settings) + of_count**2) ** 0.5,
     )
-    margins = margin_draws(noisy, along, len(settings), limits, of_count, budget.num_records)
+    margins = margin_draws(noisy, along, limits, budget.num_records)
     summary = describe(settings, margins, prob, shares=is_binary)
     summary.attrs |= {"over": "the fitted records", "epsilon_spent": made.epsilon}
     settings_of_release = {"bounds": list(limits), "points": points, "directions": size - 1}
@@ -384,10 +384,7 @@ def _limits(bounds: tuple[float, float] | None, is_binary: bool) -> Range:
             "The average over the fitted records needs bounds=(low, high), where outcomes are "
             "clipped to: public numbers, such as the ends of the scale; nothing from the data."
         )
-    low, high = bounds
-    if not -math.inf < low < high < math.inf:
-        raise ValueError(f"bounds={bounds!r} must be two finite numbers, the smaller one first.")
-    return Range(float(low), float(high))
+    return checks.check_range("bounds", bounds)
 
 
 def _check_places(
@@ -420,16 +417,13 @@ def _check_levels(model: pm.Model, settings: Mapping[str, Values], unit: str | N
         named = ((k, k if isinstance(k, str) else k[0], v) for k, v in one.items())
         values = {k: v for k, name, v in named if name in own}
         try:
-            refuse_bad_indices(model, with_values(own, dict.fromkeys(own, 0), values), unit)
+            refuse_bad_indices(model, checks.with_values(own, dict.fromkeys(own, 0), values), unit)
         except ValueError as error:
             raise ValueError(f"settings= has {label}. {error}") from None
 
 
 def nodes_of(every: np.ndarray) -> tuple[Nodes, np.ndarray]:
-    """Choose points, and linear functions of the latents that are orthonormal on them.
-
-    Return also these functions, but for the constant one, at all draws, (draws, r).
-    """
+    """Choose points, and functions that are orthonormal on them; return these at all draws, too."""
     if len(every) < FEWEST_POINTS:
         raise ValueError(f"The result has fewer than {FEWEST_POINTS} draws: fit with more draws=.")
     chosen = np.unique(np.linspace(0, len(every) - 1, POINTS).astype(int))
@@ -446,24 +440,17 @@ def nodes_of(every: np.ndarray) -> tuple[Nodes, np.ndarray]:
     return Nodes(points, np.column_stack([np.ones(len(points)), functions])), along
 
 
-def margin_draws(
-    noisy: Noisy,
-    along: np.ndarray,
-    settings: int,
-    limits: Range,
-    of_count: float,
-    number: int | None,
-) -> np.ndarray:
+def margin_draws(noisy: Noisy, along: np.ndarray, limits: Range, number: int | None) -> np.ndarray:
     """Draw margins, (settings, draws), from the posterior and from what the noise leaves open."""
     rng = np.random.default_rng(0)  # nothing here is secret
     draws = max(DRAWS, len(along))
-    parts = noisy.value[:-1].reshape(settings, -1)
+    parts = noisy.value[:-1].reshape(-1, 1 + along.shape[1])
     slopes = without_noise(parts[:, 1:], noisy.sd)
     spread = slopes @ along[np.arange(draws) % len(along)].T
-    sums = parts[:, :1] + spread - noisy.sd * rng.normal(size=(settings, draws))
+    sums = parts[:, :1] + spread - noisy.sd * rng.normal(size=spread.shape)
     count = np.full(draws, float(number or 1))
-    if of_count:
-        count = (noisy.value[-1] - noisy.sd * rng.normal(size=draws)) / of_count
+    if number is None:
+        count = (noisy.value[-1] - noisy.sd * rng.normal(size=draws)) / COUNT_SHARE
     means = sums / np.maximum(count, 1.0)
     return np.asarray(np.clip(limits.centre + limits.radius * means, *limits))
 

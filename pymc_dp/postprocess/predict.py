@@ -15,7 +15,6 @@ import pytensor.tensor as pt
 import xarray as xr
 from pymc.distributions.shape_utils import change_dist_size
 from pymc.pytensorf import compile as compile_random
-from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.basic import MultinomialRV
 from pytensor.tensor.shape import SpecifyShape
@@ -24,7 +23,7 @@ from scipy.sparse import issparse
 from pymc_dp.driver.fit import model_in_use
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.model.axis import RecordAxes
-from pymc_dp.model.batch import remake
+from pymc_dp.model.batch import rebuilt, remake
 from pymc_dp.model.columns import column
 from pymc_dp.model.graphs import AnyVariable, unproved_in
 from pymc_dp.model.harden import HardenedModel, harden
@@ -269,13 +268,12 @@ def with_given(new: NewRecords, hardened: HardenedModel, names: Collection[str])
         [leaf] = simplify([hardened.model.rvs_to_values[rv]])
         if rv.name in new.observed and leaf in hardened.leaves and leaf.name in names:
             drawn = graphs.pop(rv.name)
-            place, given = drawn.type(), leaf.astype(drawn.dtype)
+            given = leaf.astype(drawn.dtype)
             if drawn.dtype.startswith("float"):
                 given = pt.switch(pt.isnan(given), drawn, given)
-            given = drawn.type.filter_variable(given)
-            readers = graph_replace([*graphs.values()], {drawn: place}, strict=False)
-            readers = graph_replace(readers, {place: given}, strict=False)
-            graphs = dict(zip(graphs, readers, strict=True)) | {rv.name: drawn}
+            read = rebuilt([*graphs.values()], {drawn: drawn.type.filter_variable(given)})
+            graphs = {name: read.get(graph, graph) for name, graph in graphs.items()}
+            graphs[rv.name] = drawn
     return new._replace(
         observed={name: graphs[name] for name in new.observed},
         deterministics={name: graphs[name] for name in new.deterministics},
@@ -368,14 +366,7 @@ def put_new_data(
             )
         variable.set_value(kept)
     [count] = counts
-    draw_all_entries(hardened, count)
     return count
-
-
-def draw_all_entries(hardened: HardenedModel, count: int) -> None:
-    """Let no entry be missing: of new records nothing is observed, and all is drawn."""
-    for mask in hardened.masks.values():
-        mask.variable.set_value(np.zeros((count, *mask.value.shape[1:]), bool))
 
 
 def warn_if_fitted(hardened: HardenedModel, data: Mapping[str, Any]) -> None:
@@ -392,7 +383,9 @@ def warn_if_fitted(hardened: HardenedModel, data: Mapping[str, Any]) -> None:
 
 
 def put_units(hardened: HardenedModel, unit: str | None, codes: Any, number: int) -> None:
-    """Say which unit each new record belongs to: by default each to one of its own."""
+    """Say that new records lack no entry, and which unit each is of: by default one of its own."""
+    for mask in hardened.masks.values():
+        mask.variable.set_value(np.zeros((number, *mask.value.shape[1:]), bool))
     own = np.arange(number)
     if codes is not None:
         labels, own = np.unique(codes, return_inverse=True)

@@ -3,15 +3,13 @@
 Every result carries a list of what was released: what is not on it is not saved.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -19,9 +17,6 @@ import xarray as xr
 from pymc_dp.accounting.accountants import PLD, SMALLEST_PLD_DELTA, Selection, accountant_named
 from pymc_dp.accounting.plan import Neighbours, Plan, Release, unit_label
 from pymc_dp.model import Records
-
-if TYPE_CHECKING:
-    from pymc_dp.methods.method import Method
 
 SPEND_POINTS = 6  # how many points of a fit's spend a result keeps
 
@@ -79,32 +74,6 @@ class Composition:
         )
 
 
-def build_result(
-    records: Records,
-    method: Method,
-    states: Sequence[Any],
-    outcome: Outcome,
-    groups: Mapping[str, xr.Dataset],
-) -> xr.DataTree:
-    """Build the tree that a fit returns around ``groups`` of released values.
-
-    **Privacy.** Everything here is a function of released states, public draws and the plan.
-    """
-    groups["posterior"].attrs = {
-        "inference_library": "pymc_dp",
-        "inference_library_version": version("pymc-dp"),
-        "epsilon": outcome.epsilon,
-        "delta": outcome.plan.delta,
-    }
-    about = {
-        "withheld": records.outputs.withheld,
-        "doubts": [doubt._asdict() for doubt in method.doubts(states[-1])],
-        "settings": method.settings | {"noise_aware": "noise_sd" in groups},
-        "defaults": method.constants(),
-    }
-    return with_guarantee(groups, records, outcome, about)
-
-
 def with_guarantee(
     groups: Mapping[str, xr.Dataset], records: Records, outcome: Outcome, about: Mapping[str, Any]
 ) -> xr.DataTree:
@@ -156,12 +125,14 @@ def _privacy(outcome: Outcome) -> xr.Dataset:
 def _privacy_attrs(outcome: Outcome) -> dict[str, Any]:
     plan = outcome.plan
     first, package = plan.releases[0], plan.accountant.package
+    best = "the best of a secret number of runs: " if outcome.selected else ""
+    noise = "no noise" if math.isinf(outcome.epsilon) else "Gaussian noise"
     attrs = {
         "epsilon": outcome.epsilon,
         "delta": plan.delta,
         "method": outcome.method,
         "algorithm": outcome.algorithm,
-        "mechanism": _mechanism(outcome),
+        "mechanism": f"{best}{noise} on sums of clipped per-{unit_label(plan.unit)} vectors",
         "guarantee": _guarantee(outcome),
         "neighbours": plan.neighbours.value,
         "privacy_unit": unit_label(plan.unit),
@@ -192,12 +163,6 @@ def _settings(of_releases: Iterable[float]) -> float | list[float]:
     """One number where all releases agree, else one number a kind of release."""
     values = [float(value) for value in of_releases]
     return values[0] if len(set(values)) == 1 else values
-
-
-def _mechanism(outcome: Outcome) -> str:
-    noise = "no noise" if math.isinf(outcome.epsilon) else "Gaussian noise"
-    best = "the best of a secret number of runs: " if outcome.selected else ""
-    return f"{best}{noise} on sums of clipped per-{unit_label(outcome.plan.unit)} vectors"
 
 
 def _guarantee(outcome: Outcome) -> str:

@@ -252,13 +252,19 @@ def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
     >>> list(pymc_dp.summary(idata).columns[-2:])
     ['noise_sd', 'noise_share']
     """
-    noise = noise_sd_of(idata)
+    noise = noise_by_label(idata)
     table = az.summary(idata, **{"kind": "stats", **kwargs})
     table.attrs["algorithm"] = privacy_of(idata).attrs["algorithm"]
-    for name, values in {"noise_sd": noise, "noise_share": share_of(idata, noise)}.items():
+    for name, values in noise.items():
         # two significant digits, as ArviZ has them
-        table[name] = by_label(values).reindex(table.index).map(lambda x: float(f"{x:.2g}"))
+        table[name] = values.reindex(table.index).map(lambda x: float(f"{x:.2g}"))
     return table
+
+
+def noise_by_label(idata: xr.DataTree) -> dict[str, pd.Series]:
+    """Return what the privacy noise adds to each variable, and its share, as ArviZ labels them."""
+    noise = noise_sd_of(idata)
+    return {"noise_sd": by_label(noise), "noise_share": by_label(share_of(idata, noise))}
 
 
 def noise_sd_of(idata: xr.DataTree) -> xr.Dataset:

@@ -1,7 +1,7 @@
 """The columns of a table: a model of each given those before it, and their fits in one budget."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -181,13 +181,13 @@ class Columns:
         with pm.Model() as model:
             for name, column in self._types.items():
                 if before.numbers:
-                    model.add_coord(_predictors(name), [*before.numbers])
+                    model.add_coord(f"predictors of {name}", [*before.numbers])
                 if column.kind in ("ordered", "categories"):
-                    model.add_coord(_levels_of(name), [str(x) for x in column.levels])
+                    model.add_coord(f"levels of {name}", [str(x) for x in column.levels])
                 own = values[name]
                 variable = own if name == last else pm.Data(f"values of {name}", own)
                 if last in (None, name):
-                    variable = OUTCOMES[column.kind](name, column, before, variable)
+                    variable = _observed(name, column, before, variable)
                 if name == last:
                     break
                 before.offer(name, column, variable)
@@ -211,14 +211,6 @@ class Before(NamedTuple):
             self.numbers[f"{name} squared"] = 1.5 * number**2 - 0.5
 
 
-def _predictors(name: str) -> str:
-    return f"predictors of {name}"
-
-
-def _levels_of(name: str) -> str:
-    return f"levels of {name}"
-
-
 def _scaled(column: Column, variable: Tensor) -> Tensor:
     if column.kind == "ordered":
         scores = column.scores()
@@ -233,83 +225,66 @@ def _scaled(column: Column, variable: Tensor) -> Tensor:
 def _effects(name: str, before: Before, sd: float) -> Any:
     total: Any = 0.0
     if before.numbers:
-        slopes = pm.Normal(f"{name} slopes", 0, sd, dims=_predictors(name))
+        slopes = pm.Normal(f"{name} slopes", 0, sd, dims=f"predictors of {name}")
         total = total + pt.stack([*before.numbers.values()], axis=1) @ slopes
     for other, codes in before.groups.items():
-        effect = pm.ZeroSumNormal(f"{name} by {other}", 1, dims=_levels_of(other))
+        effect = pm.ZeroSumNormal(f"{name} by {other}", 1, dims=f"levels of {other}")
         total = total + effect[codes]
     return total
 
 
-def _number(name: str, column: Column, before: Before, values: Any) -> Tensor:
-    mean = pm.Normal(f"{name} intercept", 0, 1) + _effects(name, before, 1)
-    sd = pm.HalfNormal(f"{name} sd", 1)
-    return pm.Normal(name, column.unscaled(mean), column.half_range * sd, observed=values)
-
-
-def _count(name: str, column: Column, before: Before, values: Any) -> Tensor:
-    log_mean = -1.5 + pm.Normal(f"{name} intercept", 0, 1.5) + _effects(name, before, 1)
-    shape = pm.LogNormal(f"{name} shape", 0, 1)
-    mean = column.high * pt.exp(log_mean)
-    return pm.NegativeBinomial(name, mu=mean, alpha=shape, observed=values)
-
-
-def _waiting_time(name: str, column: Column, before: Before, values: Any) -> Tensor:
-    log_scale = pm.Normal(f"{name} intercept", 0, 1.5) + _effects(name, before, 1)
-    shape = pm.LogNormal(f"{name} shape", 0, 0.5)
-    times = pm.Weibull.dist(shape, column.high * pt.exp(log_scale))
+def _observed(name: str, column: Column, before: Before, values: Any) -> Tensor:
+    """Add a column to the model in use, given the columns before it."""
+    if column.kind == "ordered":
+        return pm.Categorical(name, logit_p=_ordered(name, column, before), observed=values)
+    if column.kind == "categories":
+        return pm.Categorical(name, logit_p=_categories(name, before), observed=values)
+    if column.kind == "yes_no":
+        logit = pm.Normal(f"{name} intercept", 0, 2) + _effects(name, before, 2)
+        return pm.Bernoulli(name, logit_p=logit, observed=values)
+    if column.kind == "number":
+        mean = pm.Normal(f"{name} intercept", 0, 1) + _effects(name, before, 1)
+        sd = pm.HalfNormal(f"{name} sd", 1)
+        return pm.Normal(name, column.unscaled(mean), column.half_range * sd, observed=values)
+    intercept = pm.Normal(f"{name} intercept", 0, 1.5)
+    if column.kind == "count":
+        log_mean = -1.5 + intercept + _effects(name, before, 1)
+        shape = pm.LogNormal(f"{name} shape", 0, 1)
+        mean = column.high * pt.exp(log_mean)
+        return pm.NegativeBinomial(name, mu=mean, alpha=shape, observed=values)
+    log_scale = intercept + _effects(name, before, 1)
+    times = pm.Weibull.dist(pm.LogNormal(f"{name} shape", 0, 0.5), column.high * pt.exp(log_scale))
     return pm.Censored(name, times, lower=None, upper=column.high, observed=values)
 
 
-def _yes_no(name: str, column: Column, before: Before, values: Any) -> Tensor:
-    logit = pm.Normal(f"{name} intercept", 0, 2) + _effects(name, before, 2)
-    return pm.Bernoulli(name, logit_p=logit, observed=values)
-
-
-def _ordered(name: str, column: Column, before: Before, values: Any) -> Tensor:
+def _ordered(name: str, column: Column, before: Before) -> Any:
     """Let neighbouring levels differ in log odds by a line: the model of adjacent categories."""
     # its scores are predictors times levels, so that fitted regressions on them are those of the
     # records, whatever the distribution
-    logits = pm.ZeroSumNormal(f"{name} intercepts", 2, dims=_levels_of(name))
+    logits = pm.ZeroSumNormal(f"{name} intercepts", 2, dims=f"levels of {name}")
     if before.numbers or before.groups:
         effects = _effects(name, before, 2)
         logits = logits + pt.stack([x * effects for x in column.scores()], axis=-1)
-    return pm.Categorical(name, logit_p=logits, observed=values)
+    return logits
 
 
-def _categories(name: str, column: Column, before: Before, values: Any) -> Tensor:
-    own = _levels_of(name)
+def _categories(name: str, before: Before) -> Any:
+    own = f"levels of {name}"
     logits = pm.ZeroSumNormal(f"{name} intercepts", 2, dims=own)
     if before.numbers:
-        dims = _predictors(name), own
-        slopes = pm.ZeroSumNormal(f"{name} slopes", 1, dims=dims)
+        slopes = pm.ZeroSumNormal(f"{name} slopes", 1, dims=(f"predictors of {name}", own))
         logits = logits + pt.stack([*before.numbers.values()], axis=1) @ slopes
     for other, codes in before.groups.items():
-        dims = _levels_of(other), own
+        dims = f"levels of {other}", own
         effect = pm.ZeroSumNormal(f"{name} by {other}", 1, n_zerosum_axes=2, dims=dims)
         logits = logits + effect[codes]
-    return pm.Categorical(name, logit_p=logits, observed=values)
-
-
-# add a column of a kind to the model in use, given the columns before it
-OUTCOMES: dict[str, Callable[[str, Column, Before, Any], Tensor]] = {
-    "number": _number,
-    "count": _count,
-    "waiting_time": _waiting_time,
-    "yes_no": _yes_no,
-    "ordered": _ordered,
-    "categories": _categories,
-}
+    return logits
 
 
 def _epsilons(
     models: Mapping[str, pm.Model], epsilon: float, delta: float, settings: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Return the epsilon of every fit, so that all of them keep to the budget together.
-
-    **Privacy.** The plans of all fits are composed before the first release, and what a fit refuses
-    of its inputs is refused then.
-    """
+    """Return the epsilon of every fit, so that all of them keep to the budget together."""
     Budget(epsilon, delta)
     if epsilon == math.inf:
         return dict.fromkeys(models, epsilon)
@@ -335,8 +310,5 @@ def _epsilons(
 
 def shares(models: Mapping[str, pm.Model]) -> dict[str, float]:
     """Return each model's share of all latents: noise then widens all of them by one factor."""
-    sizes = {}
-    for name, model in models.items():
-        start = model.initial_point()
-        sizes[name] = sum(np.size(start[v.name]) for v in model.value_vars)
+    sizes = {name: sum(map(np.size, x.initial_point().values())) for name, x in models.items()}
     return {name: size / sum(sizes.values()) for name, size in sizes.items()}

@@ -113,7 +113,6 @@ def synthesize(
     predict.refuse_own_functions([*graphs.values()], declared)
     _refuse_what_is_left(hardened, graphs, unit)
     predict.put_units(hardened, unit, None, n)
-    predict.draw_all_entries(hardened, n)
     rng = np.random.default_rng(random_seed)
     points = _points(results, new, m, rng)
     seed = int(rng.integers(2**31))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ import xarray as xr
 
 from pymc_dp.accounting.accountants import Selection, draw_runs
 from pymc_dp.accounting.plan import GAUSSIAN, MOST, Full, ReleaseSpec, checked_number
-from pymc_dp.calibration.budget import calibrate_selection, split_terms, warn_if_weak
+from pymc_dp.calibration.budget import calibrate_selection, warn_if_weak
 from pymc_dp.contributions.checks import Range, check_range, predictive_density
 from pymc_dp.driver.fit import check_seed, number_of_draws, set_up_method
 from pymc_dp.driver.result import make_result, rehearse_result
@@ -52,12 +52,8 @@ class Defaults(NamedTuple):
 DEFAULTS = Defaults()
 
 
-class _Run(NamedTuple):
-    setting: int
-    states: list[Any]
-    outcome: Outcome
-    rng: np.random.Generator
-    score: float
+# its score, the number of its setting, and what a result is made of
+Run = tuple[float, int, list[Any], Outcome, np.random.Generator]
 
 
 class Scored(NamedTuple):
@@ -139,7 +135,7 @@ def tune(
     True
     """
     public = tuple(public)
-    limits = check_range(score_range)
+    limits = check_range("score_range", score_range)
     _check_settings(settings, options)
     random_seed, ledger = check_seed(random_seed), open_ledger(ledger)
     shared = {"method": method, "n": None, **options, "public": public, "data": data}
@@ -159,17 +155,17 @@ def tune(
         rehearse_result(fit, count)
     what = f"tune of {len(fits)} settings"
     with nullcontext() if ledger is None else ledger.reserve(what, selection) as booking:
-        best = _best_of(fits, compiled, selection.runs, random_seed)
+        _, i, states, outcome, rng = _best_of(fits, compiled, selection.runs, random_seed)
         if booking is not None:
             booking()  # of processes forked from the search, the first alone returns a result
     as_text = partial(json.dumps, default=lambda x: getattr(x, "__name__", type(x).__name__))
     texts = [as_text(dict(setting)) for setting in settings]
-    outcome = best.outcome._replace(
+    outcome = outcome._replace(
         public=public,
-        selection=replace(selection, chosen=best.setting),
-        selected={"selected": texts[best.setting], "selected_from": json.dumps(texts)},
+        selection=replace(selection, chosen=i),
+        selected={"selected": texts[i], "selected_from": json.dumps(texts)},
     )
-    return make_result(fits[best.setting], best.states, outcome, counts[best.setting], best.rng)
+    return make_result(fits[i], states, outcome, counts[i], rng)
 
 
 def _check_settings(settings: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
@@ -199,8 +195,7 @@ def _check_settings(settings: Sequence[Mapping[str, Any]], options: Mapping[str,
 def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Setup:
     """Prepare one setting, with its score; its plan has no releases yet."""
     method, n = keywords.pop("method"), keywords.pop("n")
-    terms, options = split_terms({**keywords, "accountant": "rdp_dp_accounting"})
-    fit, _ = set_up_method(model, method, n, terms, **options)
+    fit, _ = set_up_method(model, method, n, **keywords, accountant="rdp_dp_accounting")
     if any(spec.mechanism != GAUSSIAN for spec in fit.method.releases):
         raise ValueError(f"method={method!r} has no epsilon that is proved: tune cannot use it.")
     return fit._replace(method=with_score(fit.records, fit.method, limits))
@@ -253,28 +248,28 @@ def _query(records: Records, method: Method, state: Scored, rng: np.random.Gener
 def _calibrate(fits: Sequence[Setup], runs: float, epsilon: float) -> Selection:
     if not 1 < (checked_number("runs", runs) or 0) <= MOST:
         raise ValueError(f"runs={runs!r} must be above 1: it is the mean number of runs.")
-    if not 0 < (checked_number("epsilon", epsilon) or 0) < math.inf:
-        raise ValueError(f"epsilon={epsilon!r} must be above 0 and finite.")
+    if math.isinf(epsilon):  # of each fit it was checked for all else
+        raise ValueError(f"epsilon={epsilon!r} must be finite.")
     asked = [(fit.plan, fit.method.releases) for fit in fits]
     return calibrate_selection(asked, float(runs), epsilon)
 
 
 def _best_of(
     fits: Sequence[Setup], compiled: Sequence[Compiled], runs: float, seed: int | None
-) -> _Run:
+) -> Run:
     """Make a secret number of runs and keep one: nothing of the others may be seen."""
     secret = SecretRandom()
     number = draw_runs(runs, secret.generator)
     # asked for its generator anew each time, since the last run may have forked the process
     settings = (int(secret.generator.integers(len(fits))) for _ in range(number))
-    return max((_run(fits, compiled, i, seed) for i in settings), key=lambda run: run.score)
+    return max((_run(fits, compiled, i, seed) for i in settings), key=itemgetter(0))
 
 
-def _run(fits: Sequence[Setup], compiled: Sequence[Compiled], i: int, seed: int | None) -> _Run:
+def _run(fits: Sequence[Setup], compiled: Sequence[Compiled], i: int, seed: int | None) -> Run:
     # every run has the same public draws: a seed of its own would reveal which run was selected
     rng = np.random.default_rng(seed)
     states, outcome = run_releases(fits[i], compiled[i], rng, range(fits[i].plan.total))
     last: Staged = states[-1]
     if not last.stage or last.state.score is None:
         raise KeyboardInterrupt("The search was interrupted; its budget is spent.")
-    return _Run(i, states, outcome, rng, last.state.score)
+    return last.state.score, i, states, outcome, rng

@@ -123,13 +123,13 @@ def test_a_column_in_a_result_is_rejected(found, tmp_path):
 
 
 def test_a_refund_is_rejected(model, whole, monkeypatch, tmp_path):
-    build_result = result.build_result
+    with_guarantee = result.with_guarantee
 
-    def refunding(records, method, states, outcome, *more):
+    def refunding(groups, records, outcome, about):
         made = outcome._replace(plan=outcome.plan.prefix(len(outcome.made)))
-        return build_result(records, method, states, made, *more)
+        return with_guarantee(groups, records, made, about)
 
-    monkeypatch.setattr(result, "build_result", refunding)
+    monkeypatch.setattr(result, "with_guarantee", refunding)
     with pytest.raises(AssertionError):
         checks.check_stopping(*whole, model, METHOD, tmp_path / "stopped")
 

@@ -72,10 +72,10 @@ def test_a_model_or_its_function_is_explained(study, name, capsys):
     ("address", "sentence"),
     [
         ("a_study", "'a_study' names no model: write MODULE:NAME"),
-        ("no_such_study:model", "`no_such_study` does not import (ModuleNotFoundError"),
-        ("a_study:other", "The module `a_study` has no `other`: name a model of it."),
+        ("no_such_study:model", "`no_such_study:model` gives no model (ModuleNotFoundError"),
+        ("a_study:other", "(AttributeError: module 'a_study' has no attribute 'other')"),
         ("a_study:number", "gives no model but an object of type int: name a pm.Model"),
-        ("a_study:needs", "does not make a model when it is called without arguments"),
+        ("a_study:needs", "`a_study:needs` gives no model (TypeError: needs() missing 1"),
         ("a_study:series", "`walk`"),
     ],
 )

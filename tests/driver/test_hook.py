@@ -60,7 +60,7 @@ def test_the_number_of_releases_is_the_callers_wherever_it_is_given(model):
 def test_pymcs_ten_thousand_is_no_default_of_a_private_method(model):
     with model:
         assert releases(pm.fit(method="dp_advi", **PRIVATE)) == CONSTANTS.rounds + 1
-        with mock.patch.object(doors, "private_fit") as private_fit:
+        with mock.patch.object(pymc_dp, "fit") as private_fit:
             pm.fit(10_000, method="dp_advi", **PRIVATE)
     assert private_fit.call_args.kwargs["n"] == 10_000
 

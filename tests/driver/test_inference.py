@@ -9,7 +9,6 @@ import xarray as xr
 from pymc.variational.callbacks import CheckParametersConvergence, Tracker
 
 import pymc_dp
-from pymc_dp.driver import doors
 from tests import zoo
 
 TERMS = {"noise_multiplier": 2.0, "delta": 1e-5, "draws": 2}
@@ -34,7 +33,7 @@ def test_pymc_runs_a_private_method_that_is_an_object(model, kind, fit):
 def asked(fit, model, *args, method=None, **kwargs):
     """Return what pymc_dp.fit was asked for."""
     method = method or pymc_dp.DPADVI(epsilon=1, delta=1e-5)
-    with mock.patch.object(doors, "private_fit") as private_fit, model:
+    with mock.patch.object(pymc_dp, "fit") as private_fit, model:
         fit(*args, method=method, **kwargs)
     return private_fit.call_args.kwargs
 

@@ -142,7 +142,7 @@ def coverage(draw_margins) -> float:
     for _ in range(300):
         released = np.array([400.0, 0, 0, 0, 1000 / 2**0.5]) + 20 * rng.normal(size=5)
         noisy = Noisy(released, 20.0, 1.0)
-        draws = draw_margins(noisy, along, 1, Range(0.0, 1.0), 0.5**0.5, None)
+        draws = draw_margins(noisy, along, Range(0.0, 1.0), None)
         low, high = np.quantile(draws[0], [0.05, 0.95])
         covered.append(low <= 0.7 <= high)
     return float(np.mean(covered))

@@ -153,7 +153,7 @@ def at_draws(
 def vectorized(
     graphs: Sequence[AnyVariable], many: Mapping[AnyVariable, AnyVariable]
 ) -> list[AnyVariable]:
-    """Compute graphs at many points; PyTensor would loop over them for `LogSumExp`."""
+    """Compute graphs at many points; PyTensor would loop over the points for `LogSumExp`."""
     each: Any = vectorize_graph(list(graphs), many)
     return rewrite(list(each), _at_once)
 
@@ -164,7 +164,8 @@ def _at_once(variable: AnyVariable) -> Tensor | None:
         return None
     [x] = variable.owner.inputs
     first = x.type.ndim - len(op.inputs_sig[0])  # of the axes of one point
-    found: Tensor = LogSumExp(axis=[first + axis for axis in op.core_op.axis])(x)
+    of_all: Any = LogSumExp
+    found: Tensor = of_all(axis=[first + axis for axis in op.core_op.axis])(x)
     return found
 
 

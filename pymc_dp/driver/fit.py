@@ -248,7 +248,7 @@ def set_up_method(
     options = spec.options(
         sampling=budget.sampler,
         num_records=budget.num_records,
-        noise=budget.noise_of_one,
+        noisy=budget.noisy,
         n=n,
         of_units=budget.unit is not None,
         **own,

@@ -38,7 +38,6 @@ from pymc_dp.accounting.plan import (
     NOISE_FLOOR,
     Accountant,
     Deltas,
-    Full,
     Neighbours,
     Plan,
     Release,
@@ -105,17 +104,6 @@ class Budget(FitTerms):
     def noisy(self) -> bool:
         """Whether there is any noise: without it a fit is not private."""
         return self.epsilon != math.inf and self.noise_multiplier != 0
-
-    @property
-    def noise_of_one(self) -> float:
-        """The noise multiplier of one release with the whole budget, or the given one."""
-        if self.epsilon is None:
-            return self.noise_multiplier or 0.0
-        terms, whole = dataclasses.replace(self, unit=None).terms, ReleaseSpec("", Full(), 1.0, 1)
-        try:
-            return calibrate_plan(terms, [whole], self.epsilon).releases[0].noise_multiplier
-        except ValueError:  # no proof covers such a release; that of other releases may
-            return math.inf
 
     @property
     def sampler(self) -> type[Sampler]:

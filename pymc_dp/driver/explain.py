@@ -165,7 +165,7 @@ def _default_passes(records: Records) -> dict[str, float]:
     by_method = {}
     for name, spec in METHODS.items():
         try:
-            options = spec.options(sampling=Poisson, num_records=MANY_RECORDS, noise=1.0, n=None)
+            options = spec.options(sampling=Poisson, num_records=MANY_RECORDS, noisy=True, n=None)
             built = spec.build(records, options)
         except ValueError:  # the method does not fit, and its reason is given elsewhere
             continue

@@ -239,7 +239,7 @@ def set_up_method(
     settings = spec.options(
         sampling=budget.sampler,
         num_records=budget.num_records,
-        noise=budget.noise_of_one,
+        noisy=budget.noisy,
         n=n,
         of_units=budget.unit is not None,
         **own,

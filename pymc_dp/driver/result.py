@@ -175,7 +175,7 @@ def latent_draws(
     method: Method, state: Any, draws: int, rng: np.random.Generator
 ) -> tuple[Draws, Both | None]:
     """Draw the latents, with the noise's width where it is known, and behind them without it."""
-    aware = method.noise_aware and method.noise_aware(state, draws, rng)
+    aware = method.noise_aware(state, draws, rng)
     wide, narrow = aware or (method.posterior(state, draws, rng), None)
     if not narrow:
         return wide, aware

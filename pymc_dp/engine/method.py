@@ -180,9 +180,9 @@ class Rounds:
         return (*found, *doubts_of_chains(self.written, known, state))
 
 
-def rounds_of(records: Records, prior: Callable[[str], Gradient], terms: RoundTerms) -> Rounds:
+def rounds_of(records: Records, terms: RoundTerms) -> Rounds:
     """Return rounds of a model, with the posterior in closed form where it is normal."""
-    slope = cache(lambda: prior("python"))
+    slope = cache(partial(prior_gradient, records, "python"))
     written = prior_as_written(records)
     if [*written.reduced.latents] == [*records.latents]:  # all are read, and none became groups
         normal = if_normal(slope(), records.start)
@@ -194,7 +194,7 @@ def rounds_of(records: Records, prior: Callable[[str], Gradient], terms: RoundTe
         _ = written.integrated  # what cannot be drawn fails here, before any budget is spent
         return written.normal
 
-    of_all = cache(lambda: prior_gradient(written.records, "python"))
+    of_all = cache(partial(prior_gradient, written.records, "python"))
 
     def of_read(z: np.ndarray) -> np.ndarray:  # others are at their start
         point = written.records.start.copy()
@@ -204,11 +204,9 @@ def rounds_of(records: Records, prior: Callable[[str], Gradient], terms: RoundTe
     return Rounds(written.reduced, terms, own, lambda: of_read, written)
 
 
-def normal_rounds_of(
-    records: Records, prior: Callable[[str], Gradient], terms: RoundTerms
-) -> Rounds:
+def normal_rounds_of(records: Records, terms: RoundTerms) -> Rounds:
     """Return rounds of all latents with a normal posterior, after a method that has them all."""
-    slope = cache(lambda: prior("python"))
+    slope = cache(partial(prior_gradient, records, "python"))
 
     @cache
     def normal() -> NormalPrior:
@@ -297,10 +295,7 @@ def _scores(rounds: Rounds, share: float) -> Method:
 
 
 def whitened_method(
-    records: Records,
-    prior: Callable[[str], Gradient],
-    terms: RoundTerms,
-    find_start: FindStart = lambda: None,
+    records: Records, terms: RoundTerms, find_start: FindStart = lambda: None
 ) -> Method:
     """Fit by rounds alone.
 
@@ -308,22 +303,21 @@ def whitened_method(
     the latents.
     """
     start = histogram_start(records, terms.of_units) or find_start()
-    rounds = rounds_of(records, prior, terms)
+    rounds = rounds_of(records, terms)
+    stages: tuple[Stage, ...]
     if start is None:
-        (first, _), *others = stages_of_rounds(rounds)
+        stages = stages_of_rounds(rounds)
     else:
         point = partial(point_at, rounds.records)
-        (scales, begin), *later = stages_of_rounds(rounds, 1 - start.share, point)
-        first, hand_over = start.before(scales, begin)
-        others = [Stage(scales, hand_over), *later]
-    whole = chain(first, *others)
-    every = (first, *(stage.method for stage in others))
+        (scales, begin), scores = stages_of_rounds(rounds, 1 - start.share, point)
+        stages = *start.stages(scales, begin), scores
+    whole = chain(*stages)
     # the last round has no share: it takes what the others leave, and a caller's noise multiplier
-    *specs, last = (spec for method in every for spec in method.releases)
+    *specs, last = (spec for stage in stages for spec in stage.method.releases)
     return whole._replace(
         releases=(*specs, dataclasses.replace(last, share=None)),
         doubts=lambda staged: (
             *whole.doubts(staged),
-            *lost_components(records, prior("python"), whole.describe(staged)),
+            *lost_components(records, prior_gradient(records, "python"), whole.describe(staged)),
         ),
     )

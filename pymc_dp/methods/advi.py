@@ -6,10 +6,8 @@ Options of gradient steps put the steps of private ADVI (`pymc_dp.papers`) befor
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.engine.constants import CONSTANTS
@@ -22,9 +20,9 @@ from pymc_dp.engine.method import (
     whitened_method,
 )
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.method import FindStart, Method, OnScale, PrivateStart, chain
+from pymc_dp.methods.method import FindStart, Method, OnScale, Stage, chain
 from pymc_dp.methods.mixture.histogram import of_numbers
-from pymc_dp.methods.mixture.sketch import SketchedStart
+from pymc_dp.methods.mixture.sketch import recognised_start
 from pymc_dp.methods.options import (
     CLIP_NORM,
     NOISE_AWARE,
@@ -34,7 +32,6 @@ from pymc_dp.methods.options import (
     option,
     require_integrable,
 )
-from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.model import Records
 from pymc_dp.tables.weights import HINT, SurveyWeights
 
@@ -99,33 +96,27 @@ class AdviOptions(Options):
         return check_length(min(most, (self.n or 2 * most) // 2) if self.takes_steps else most)
 
 
-Prior = Callable[[str], Callable[[np.ndarray], np.ndarray]]  # backend -> gradient of the log prior
-
-
 def build(
-    by_steps: Callable[[Records, Prior, AdviOptions], Method],
-    records: Records,
-    options: AdviOptions,
+    by_steps: Callable[[Records, AdviOptions], Method], records: Records, options: AdviOptions
 ) -> Method | OnScale:
     """Build rounds, gradient steps, or both; states of steps have the parameters' ``average``."""
     require_integrable(records)
-    prior = cache(partial(prior_gradient, records))  # rounds take the same function as steps
     if not options.takes_steps:
-        return _by_rounds(records, prior, options)
-    fitted = by_steps(records, prior, options)
+        return _by_rounds(records, options)
+    fitted = by_steps(records, options)
     if not options.takes_rounds:
         return fitted
     return chain(
-        fitted,
+        Stage(fitted),
         *stages_of_rounds(
-            normal_rounds_of(records, prior, RoundTerms.of(options, options.releases_of_rounds)),
+            normal_rounds_of(records, RoundTerms.of(options, options.releases_of_rounds)),
             share=CONSTANTS.share_after_steps,
             point=lambda state: state.average["mu"],
         ),
     )
 
 
-def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method | OnScale:
+def _by_rounds(records: Records, options: AdviOptions) -> Method | OnScale:
     terms = RoundTerms.of(options, options.releases_of_rounds)
     if options.weights is not None and records.of_units:
         raise NotSeparableError(
@@ -139,12 +130,12 @@ def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method |
         settings |= {"weights": weights.name, "upper": weights.upper, "power": weights.power}
 
     def build(find_start: FindStart = lambda: None) -> Method:
-        return whitened_method(records, prior, terms, find_start)._replace(settings=settings)
+        return whitened_method(records, terms, find_start)._replace(settings=settings)
 
-    def sketched(own: Records) -> PrivateStart | None:
-        start = SketchedStart.recognised(own)
-        return start and start.of_rounds(options.records_in_sums)
+    def rescaled(own: Records) -> OnScale:
+        start = partial(recognised_start, own, options.records_in_sums)
+        return OnScale(False, lambda _: build(start))
 
     if not records.mixtures or of_numbers(records, options.of_units):
         return build()
-    return OnScale(True, lambda own: OnScale(False, lambda _: build(partial(sketched, own))))
+    return OnScale(True, rescaled)

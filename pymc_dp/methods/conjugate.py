@@ -47,6 +47,7 @@ from pymc_dp.model.split import named_dims
 from pymc_dp.privacy.contribution import Batch
 
 Natural = tuple[np.ndarray, ...]
+Posterior = dict[str, Natural]  # {latent: natural parameters}
 
 
 def _unchanged(eta: Natural, reference: np.ndarray, unit: np.ndarray) -> Natural:
@@ -246,11 +247,7 @@ DIRICHLET = ExponentialFamily(
 
 
 def of_precision(eta: Natural) -> Natural:
-    """Turn the density of a variance into that of the precision: x = 1 / tau, dx = dtau / tau^2.
-
-    >>> of_precision((np.array(4.0), np.array(3.0)))  # inverse gamma of shape 3, Gamma of shape 3
-    (array(2.), array(3.))
-    """
+    """Turn the density of a variance into that of the precision: x = 1 / tau, dx = dtau / tau^2."""
     return np.asarray(eta[0] - 2), eta[1]
 
 
@@ -290,10 +287,8 @@ INVERSE_GAMMA = ExponentialFamily(
     restore=lambda eta, at, unit: (eta[0], eta[1] * at),
 )
 
-# Draws that include the privacy noise. A block's natural parameters are those of its prior, plus
-# what was released about the records: the true sums plus noise of a known size. Every draw first
-# puts that much noise on the released part, which is the posterior of the true sums where nothing
-# else is known about them.
+# Draws that include the privacy noise: every draw first puts as much of it on what was released
+# about the records, which is the posterior of the true sums where nothing else is known about them.
 
 
 class NoisyBlock(NamedTuple):
@@ -459,22 +454,22 @@ def prior_messages(
 
     def message(name: str, family: ExponentialFamily) -> Message:
         graphs = partial(family.statistics, records.prior, records.latents[name])
-        return Message(*at_points(records, (family.name, name), graphs))
+        return at_points(records, (family.name, name), graphs)
 
     return {name: message(name, family) for name, family in families.items()}
 
 
 def at_points(
     records: Records, what: Hashable, graphs: Callable[[], Sequence[AnyVariable]]
-) -> tuple[Callable[[Sequence[Point]], Natural], tuple[str, ...]]:
-    """Compile graphs of the prior, called ``what``, for many points; name the latents they read."""
+) -> Message:
+    """Compile graphs of the prior, called ``what``, for many points."""
     inputs, rows, needs = made_once(records, what, lambda: _for_points(records, graphs()))
     fn = function(inputs, rows, "python")
 
     def evaluate(points: Sequence[Point]) -> Natural:
         return tuple(fn(len(points), *[np.stack([at[name] for at in points]) for name in needs]))
 
-    return evaluate, needs
+    return Message(evaluate, needs)
 
 
 def _for_points(
@@ -525,11 +520,11 @@ def at_point(
     graph: RecordGraph,
     outputs: Iterable[AnyVariable],
     further: Sequence[AnyVariable] = (),
-    backend: str = "python",
+    backend: str | None = "python",
 ) -> AtPoint:
-    """Compile variables of a graph of records; ``further`` are inputs beside rows and latents."""
-    inputs = [*further, *graph.inputs.values(), *records.latents.values()]
-    fn = function(inputs, list(outputs), backend)
+    """Compile graphs of records, with ``further`` inputs; as they are written without a backend."""
+    inputs, outputs = [*further, *graph.inputs.values(), *records.latents.values()], list(outputs)
+    fn = function(inputs, outputs, backend) if backend else as_written(inputs, outputs)
 
     def evaluate(rows: Batch, point: Point, *values: np.ndarray) -> tuple[np.ndarray, ...]:
         leaves = [rows[name] for name in graph.inputs]
@@ -542,16 +537,14 @@ def at_few_points(
     records: Records, outputs: Sequence[AnyVariable], further: Sequence[AnyVariable] = ()
 ) -> AtPoint:
     """Return what `at_point` does for one record, for decisions: rewritten only if not finite."""
-    compiled = cache(lambda: at_point(records, records.single, outputs, further))
-    leaves, latents = records.single.inputs, records.latents
-    fn = as_written([*further, *leaves.values(), *latents.values()], outputs)
+    rewritten = cache(partial(at_point, records, records.single, outputs, further))
+    written = at_point(records, records.single, outputs, further, None)
 
     def evaluate(rows: Batch, point: Point, *values: np.ndarray) -> tuple[np.ndarray, ...]:
         with np.errstate(all="ignore"):
-            results = fn(*values, *[rows[name] for name in leaves], *[point[n] for n in latents])
-        if all(np.isfinite(x).all() for x in results):
-            return tuple(results)
-        return compiled()(rows, point, *values)
+            results = written(rows, point, *values)
+        is_finite = all(np.isfinite(x).all() for x in results)
+        return results if is_finite else rewritten()(rows, point, *values)
 
     return evaluate
 

@@ -31,7 +31,7 @@ from pymc_dp.methods.conjugate import (
     precision_family,
     probe_rows,
 )
-from pymc_dp.methods.method import FindStart, Method, OnScale
+from pymc_dp.methods.method import FindStart, OnScale
 from pymc_dp.methods.normal import GaussianPrior, gaussian_prior
 from pymc_dp.methods.options import (
     NOISE_AWARE,
@@ -40,7 +40,7 @@ from pymc_dp.methods.options import (
     option,
     refuse_local_latents,
 )
-from pymc_dp.methods.prior import prior_gradient, two_derivatives
+from pymc_dp.methods.prior import two_derivatives
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch
@@ -85,15 +85,17 @@ class Structure(NamedTuple):
 def recognise(find: Callable[[Records, Tensor], Predictor], records: Records) -> Structure:
     """Find the linear predictor of every term of the likelihood, or raise NotConjugateError."""
     refuse_local_latents(records)
-    if not gaussian_latents(records):
-        raise NotConjugateError("no latent has a Gaussian prior, so there is no linear predictor")
-    predictors = []
-    for name, term in zip(records.term_names, records.single.terms, strict=True):
-        try:
-            predictors.append(find(records, term))
-        except NotConjugateError as reason:
-            raise NotConjugateError(f"the likelihood of `{name}` {reason}") from None
+    terms = zip(records.term_names, records.single.terms, strict=True)
+    predictors = [of_outcome(name, partial(find, records, term)) for name, term in terms]
     return Structure(tuple(predictors), gaussian_prior(records))
+
+
+def of_outcome(name: str, find: Callable[[], Predictor]) -> Predictor:
+    """Find the predictor of an outcome, which a refusal names."""
+    try:
+        return find()
+    except NotConjugateError as reason:
+        raise NotConjugateError(f"the likelihood of `{name}` {reason}") from None
 
 
 def is_near_regression(records: Records) -> bool:
@@ -330,10 +332,7 @@ class RoundOptions(BatchOptions):
         n = default_length(self.noisy) if self.n is None else check_length(self.n)
         terms = RoundTerms.of(self, n)._replace(estimating=estimating)
 
-        def build(records: Records) -> Method:
-            return whitened_method(records, partial(prior_gradient, records), terms, find_start)
-
-        return OnScale(False, build)
+        return OnScale(False, lambda records: whitened_method(records, terms, find_start))
 
 
 KAPPA = 0.7  # where a class of models has no default of its own
@@ -388,8 +387,6 @@ class SepOptions(RoundOptions):
         longest = (self.num_records or math.inf) if literal else 1
         if self.step is not None and not 0 < self.step <= longest:
             raise ValueError(f"step={self.step!r} must lie above 0, and be at most {longest}.")
-        if self.clip_norm is not None and math.isnan(self.clip_norm):
-            raise ValueError("clip_norm=nan is no bound.")
 
     def rate(self, t: int) -> float:
         """Weight of the sites of release t = 0, 1, ... in lambda; the first replaces the start."""

@@ -133,6 +133,10 @@ Both = tuple[Draws, Draws | None]
 Trace = dict[str, tuple[tuple[str, ...], Any]]  # {name: (dims, array)}
 
 
+def without_noise(state: Any, draws: int, rng: np.random.Generator) -> None:
+    """Draw nothing: of a method that does not know its noise, or leaves it out."""
+
+
 class Compiled(NamedTuple):
     """The parts of a method that need compiled functions."""
 
@@ -165,9 +169,9 @@ class Method(NamedTuple):
     # what it computes, in the order in which the algorithms run; none of a release by itself. What
     # only chooses where an algorithm begins is not listed.
     algorithms: tuple[Algorithm, ...]
-    # None where the caller declined it; it returns None for states of which the noise is not known,
-    # as after an early stop.
-    noise_aware: Callable[[Any, int, np.random.Generator], Both | None] | None = None
+    # the same with the privacy noise, beside those without it: None where the caller declined them,
+    # and for states of which the noise is not known, as after an early stop
+    noise_aware: Callable[[Any, int, np.random.Generator], Both | None] = without_noise
     # rng -> states: one state for each kind of release, to try its graphs at; the initial one if
     # None
     rehearsal: Callable[[np.random.Generator], Sequence[Any]] | None = None
@@ -180,7 +184,7 @@ class Method(NamedTuple):
 
     def draw(self, state: Any, draws: int, rng: np.random.Generator) -> Draws:
         """Draw the posterior with the privacy noise, where it is asked for and known."""
-        aware = self.noise_aware and self.noise_aware(state, draws, rng)
+        aware = self.noise_aware(state, draws, rng)
         return aware[0] if aware else self.posterior(state, draws, rng)
 
     def constants(self) -> dict[str, dict[str, Any]]:
@@ -205,11 +209,10 @@ class OnScale(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """What follows in a chain: a method that starts where the one before it ends."""
+    """A part of a chain: a method that starts where the one before it ends."""
 
-    # its own initial state is not used; shares of its releases are of the budget of the whole chain
-    method: Method
-    # last state of the method before -> first state
+    method: Method  # shares of its releases are of the budget of the whole chain
+    # last state of the method before -> first state; the first method has its own initial state
     hand_over: Callable[[Any], Any] = lambda state: state
 
 
@@ -220,9 +223,14 @@ class PrivateStart(NamedTuple):
     """Releases that find where rounds begin, in place of the model's initial point."""
 
     share: float  # of the budget
-    # (the first method of the rounds, values -> its first state) -> the method before it, and what
-    # the last state of that one hands over
+    # (method, values -> its first state) -> the method before it, and what its states hand over
     before: Callable[[Method, Callable[[Values], Any]], tuple[Method, Callable[[Any], Any]]]
+
+    def stages(self, method: Method, begin: Callable[[Values], Any]) -> tuple[Stage, Stage]:
+        """Return what releases the start, with states reported as the method's, and the method."""
+        own, hand_over = self.before(method, begin)
+        own = reported_as(own, method, hand_over)._replace(noise_aware=without_noise)
+        return Stage(own), Stage(method, hand_over)
 
 
 # compiles what it needs: None where rounds begin at the initial point
@@ -232,7 +240,7 @@ FindStart = Callable[[], PrivateStart | None]
 class Staged(NamedTuple):
     """A state of a chain."""
 
-    stage: int  # which stage it belongs to; 0 is the first method
+    stage: int  # which stage it belongs to, from 0 on
     left: int  # how many releases the stage has before it hands over
     state: Any  # that of the stage
 
@@ -320,7 +328,7 @@ def reported_as(own: Method, method: Method, found: Callable[[Any], Any]) -> Met
     """Let a method report its states as another does: by what ``found`` makes of them."""
     return own._replace(
         posterior=lambda state, draws, rng: method.posterior(found(state), draws, rng),
-        noise_aware=None,
+        noise_aware=lambda state, draws, rng: method.noise_aware(found(state), draws, rng),
         describe=lambda state: method.describe(found(state)),
         trace=lambda state: method.trace(found(state)),
         doubts=lambda state: method.doubts(found(state)),
@@ -329,13 +337,13 @@ def reported_as(own: Method, method: Method, found: Callable[[Any], Any]) -> Met
     )
 
 
-def chain(first: Method, *stages: Stage) -> Method:
-    """Let stages follow a method.
+def chain(*stages: Stage) -> Method:
+    """Let stages follow each other.
 
     **Privacy.** The releases of all stages stand in one plan, in which each stage has its share of
     the whole budget. Handing over is post-processing.
     """
-    parts = (first, *(stage.method for stage in stages))
+    parts = [stage.method for stage in stages]
     counts = [sum(release.count for release in part.releases) for part in parts]
 
     def start(stage: int, state: Any) -> Staged:
@@ -346,43 +354,38 @@ def chain(first: Method, *stages: Stage) -> Method:
             staged.state, *args, **kw
         )
 
-    def noise_aware(staged: Staged, draws: int, rng: np.random.Generator) -> Both | None:
-        draw = parts[staged.stage].noise_aware
-        return draw and draw(staged.state, draws, rng)
-
     def compile_parts(backend: str) -> Compiled:
         compiled = [part.compile(backend) for part in parts]
 
         def update(staged: Staged, query: Query, noisy: Noisy) -> Staged:
             stage, left, state = staged
             state, left = compiled[stage].update(state, query, noisy), left - 1
-            if left or stage == len(stages):
+            if left or stage + 1 == len(stages):
                 return Staged(stage, left, state)
-            return start(stage + 1, stages[stage].hand_over(state))
+            return start(stage + 1, stages[stage + 1].hand_over(state))
 
         contributions = {k: c for part in compiled for k, c in part.contributions.items()}
         runs_on = {part.runs_on for part in compiled}
         return Compiled(contributions, update, runs_on.pop() if len(runs_on) == 1 else None)
 
     def rehearsal(rng: np.random.Generator) -> list[Staged]:
-        tried = [start(0, state) for state in first.trials(rng)]
-        state = first.init(rng)
-        for i, stage in enumerate(stages, 1):  # each begins where the first one does
+        tried = [start(0, state) for state in parts[0].trials(rng)]
+        state = parts[0].init(rng)
+        for i, stage in enumerate(stages[1:], 1):  # each begins where the first one does
             state = stage.hand_over(state)
             tried.append(start(i, state))
         return tried
 
-    aware = any(part.noise_aware for part in parts)
-    return first._replace(
+    return parts[0]._replace(
         size=max(part.size for part in parts),
         releases=with_shares(
-            first.releases, *(spec for part in parts[1:] for spec in part.releases)
+            parts[0].releases, *(spec for part in parts[1:] for spec in part.releases)
         ),
         compile=compile_parts,
-        init=lambda rng: start(0, first.init(rng)),
+        init=lambda rng: start(0, parts[0].init(rng)),
         query=by_stage("query"),
         posterior=by_stage("posterior"),
-        noise_aware=noise_aware if aware else None,
+        noise_aware=by_stage("noise_aware"),
         describe=by_stage("describe"),
         trace=by_stage("trace"),
         doubts=by_stage("doubts"),

@@ -5,7 +5,7 @@ latents, and messages to the precisions behind them; the posterior.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -31,7 +31,7 @@ from pymc_dp.methods.conjugate import (
     of_variance,
     prior_messages,
 )
-from pymc_dp.methods.method import Both, Draws
+from pymc_dp.methods.method import Both, Draws, quoted
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.methods.prior import flat_gradient
 from pymc_dp.model import Records
@@ -236,7 +236,7 @@ class GaussianPrior(NamedTuple):
     """The prior of Gaussian latents v, shape (d,) in all, and of Gamma blocks."""
 
     shapes: dict[str, tuple[int, ...]]  # {Gaussian latent: shape}
-    slopes: Callable[[Sequence[Point]], Natural]  # of the log prior in v at points, (points, d)
+    slopes: Message  # of the log prior in v at points, (points, d)
     gammas: dict[str, Message]  # {Gamma latent: Message}
     gamma_shapes: dict[str, tuple[int, ...]]  # {Gamma latent: shape}
     variances: frozenset[str] = frozenset()  # those of the Gamma latents that are variances
@@ -257,7 +257,7 @@ class GaussianPrior(NamedTuple):
 
     def slope(self, point: Point, v: np.ndarray) -> np.ndarray:
         """Return the gradient of the log prior in v, (d,) or (points, d); it is affine in v."""
-        [found] = self.slopes([point | self.point(x) for x in np.atleast_2d(v)])
+        [found] = self.slopes.evaluate([point | self.point(x) for x in np.atleast_2d(v)])
         return found.reshape(v.shape)
 
     def role(self, name: str, of: str = "Gaussian latents") -> str:
@@ -335,9 +335,9 @@ def gaussian_prior(records: Records, apart: Iterable[str] = ()) -> GaussianPrior
     def gradient() -> list[Tensor]:
         return [flat_gradient(records.prior, [records.latents[name] for name in names])]
 
-    slopes, needs = at_points(records, ("gradient", *names), gradient)
+    slopes = at_points(records, ("gradient", *names), gradient)
     for name in apart:
-        if name in needs:
+        if name in slopes.needs:
             raise NotConjugateError(f"the prior of the Gaussian latents depends on `{name}`")
     shapes = {name: records.point[name].shape for name in names}
     gamma_shapes = {name: records.point[name].shape for name in families}
@@ -357,8 +357,7 @@ def _check_conjugate(records: Records, prior: GaussianPrior) -> None:
     u, v, zeros = rng.normal(size=prior.d), rng.normal(size=prior.d), np.zeros(prior.d)
     at = [prior.slope(first, x) - prior.slope(first, zeros) for x in (u, v, u + v)]
     if not nearly_equal(at[2], at[0] + at[1]):
-        names = ", ".join(f"`{name}`" for name in prior.shapes)
-        raise NotConjugateError(f"the joint prior of {names} is not Gaussian")
+        raise NotConjugateError(f"the joint prior of {quoted(prior.shapes)} is not Gaussian")
     for name, message in prior.gammas.items():
         points = [first | prior.point(u), first | prior.point(u) | {name: second[name]}]
         if not all(map(nearly_equal, message(points[0]), message(points[1]))):
@@ -373,8 +372,7 @@ def check_independent(prior: GaussianPrior) -> None:
     start = prior.slope(point, zeros)
     precision = start - prior.slope(point, zeros + 1)
     if not nearly_equal(prior.slope(point, v), start - precision * v):
-        names = ", ".join(f"`{name}`" for name in prior.shapes)
-        raise NotConjugateError(f"the priors of {names} are not independent")
+        raise NotConjugateError(f"the priors of {quoted(prior.shapes)} are not independent")
 
 
 ROUNDS = 30  # of updates over precisions and the Gaussian latents; they read no data

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from types import MappingProxyType, NoneType
 from typing import Any, ClassVar, NamedTuple, get_args, get_origin
 
-from pymc.util import get_untransformed_name, is_transformed_name
 from pytensor.graph.utils import MethodNotDefined
 
 from pymc_dp.accounting.plan import Full, ReleaseSpec, Sampler, check_count, checked_number
 from pymc_dp.contributions.local_latents import MOST_LATENTS, size_of_locals
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.method import Algorithm, Method, OnScale
+from pymc_dp.methods.method import Algorithm, Method, OnScale, quoted, without_noise
 from pymc_dp.model import Records
 
 Schedule = float | Callable[[int], float]  # a number, or one for every step
@@ -58,8 +57,7 @@ class Options:
 
     sampling: type[Sampler]
     num_records: int | None  # as in `pymc_dp.fit`: of records, or of units
-    # noise multiplier of a single release with the whole budget; 0 for a fit without noise
-    noise: float
+    noisy: bool  # whether releases have noise
     n: int | None = None
     of_units: bool = False  # whether a unit of several records is clipped as one
 
@@ -73,11 +71,6 @@ class Options:
     def keywords(cls) -> "dict[str, dataclasses.Field[Any]]":
         """Return the caller's keywords, by name."""
         return {f.name: f for f in dataclasses.fields(cls) if "doc" in f.metadata}
-
-    @property
-    def noisy(self) -> bool:
-        """Whether releases have noise."""
-        return self.noise > 0
 
     @property
     def records_in_sums(self) -> int | None:
@@ -179,7 +172,7 @@ class ModelClass(NamedTuple):
     better: Callable[[Records, Any], str] = lambda records, structure: ""
     # {value of ``form=``: what builds it}, in the place of ``build``: forms of a paper. The first
     # one has the options that ``build`` has not
-    of_papers: Mapping[str, Build] = MappingProxyType({})
+    of_papers: Mapping[str, Callable[[Records, Any, Any], Method]] = MappingProxyType({})
 
 
 class MethodSpec(NamedTuple):
@@ -234,11 +227,9 @@ def build_matching(
     if built is None:
         form = form if form in papers else next(iter(papers))
         built = papers[form](records, structure, options)
-    if built is None:
-        raise TypeError(f"form={form!r} builds nothing for {model_class.title}.")
     if isinstance(built, OnScale) or getattr(options, "noise_aware", True):
         return built
-    return built._replace(noise_aware=None)
+    return built._replace(noise_aware=without_noise)
 
 
 def _refuse_unread(
@@ -264,7 +255,7 @@ def _refuse_unread(
 def refuse_local_latents(records: Records) -> None:
     """Refuse latents of single records, where a kind of update has none."""
     for name in records.local_latents:
-        raise NotConjugateError(f"{_as_written(name)} belongs to single records")
+        raise NotConjugateError(f"{quoted([name])} belongs to single records")
 
 
 RELEASED_ONE_BY_ONE = (
@@ -276,18 +267,17 @@ RELEASED_ONE_BY_ONE = (
 def require_shared_latents(records: Records, consequence: str = RELEASED_ONE_BY_ONE) -> None:
     """Refuse latents of single records for a whole method, with what they would mean to it."""
     for name in records.local_latents:
-        raise NotSeparableError(f"{_as_written(name)} has an entry for every record{consequence}")
+        raise NotSeparableError(f"{quoted([name])} has an entry for every record{consequence}")
 
 
 def require_integrable(records: Records) -> None:
     """Refuse latents of single records or units that cannot be integrated out."""
     if not records.latents:
-        names = ", ".join(map(_as_written, records.local_latents))
         raise NotSeparableError(
-            f"Each record or unit has its own {names}, and records share no latent: there is "
-            "nothing that a fit may release. Where a row is the total of a group, give each member "
-            "of the group a row, and index the latent by group; else give its prior a latent mean "
-            "or scale."
+            f"Each record or unit has its own {quoted(records.local_latents)}, and records share "
+            "no latent: there is nothing that a fit may release. Where a row is the total of a "
+            "group, give each member of the group a row, and index the latent by group; else give "
+            "its prior a latent mean or scale."
         )
     for name in records.local_latents:
         if not records.batch.inputs[name].type.dtype.startswith("float"):
@@ -297,14 +287,8 @@ def require_integrable(records: Records) -> None:
             )
     size = size_of_locals(records)
     if size > MOST_LATENTS:
-        names = ", ".join(map(_as_written, records.local_latents))
         raise NotSeparableError(
-            f"Every single record or unit has {size} latents of its own, {names}, and dp_advi "
-            f"integrates out at most {MOST_LATENTS}: use fewer, or method='vips' for "
-            "topics and binary latents."
+            f"Every single record or unit has {size} latents of its own, "
+            f"{quoted(records.local_latents)}, and dp_advi integrates out at most {MOST_LATENTS}: "
+            "use fewer, or method='vips' for topics and binary latents."
         )
-
-
-def _as_written(name: str) -> str:
-    """Quote a latent by the name that the model gives it."""
-    return f"`{get_untransformed_name(name) if is_transformed_name(name) else name}`"

@@ -173,7 +173,7 @@ def with_identities(
     graphs: Sequence[AnyVariable], point: Mapping[AnyVariable, np.ndarray]
 ) -> list[AnyVariable]:
     """Compute identity matrices at a point: their sizes are the same at all."""
-    eyes = [x for x in ancestors(graphs) if x.owner is not None and isinstance(x.owner.op, Eye)]
+    eyes = [x for x in ancestors(graphs) if isinstance(x.owner_op, Eye)]
     if not eyes:
         return list(graphs)
     numbers = map(pt.constant, function(list(point), eyes, "python")(*point.values()))

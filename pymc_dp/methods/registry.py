@@ -56,7 +56,7 @@ from pymc_dp.methods.method import (
     of_rounds,
 )
 from pymc_dp.methods.mixture import model as mixture_model
-from pymc_dp.methods.mixture.sketch import SketchedStart
+from pymc_dp.methods.mixture.sketch import sketch_start
 from pymc_dp.methods.options import (
     SAMPLE_RATE,
     BatchOptions,
@@ -268,7 +268,7 @@ OF_SEP = (
         near=mixture_model.is_near,
         better=lambda records, model: (
             "a sketch of the records finds components that start alike, as it does in dp_advi"
-            if SketchedStart.of(records, model)
+            if sketch_start(records, model, None)
             else ""
         ),
     ),

@@ -22,11 +22,12 @@ from scipy.special import expit
 from pymc_dp.accounting.plan import ReleaseSpec, checked_number
 from pymc_dp.contributions.gradients import gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
-from pymc_dp.methods.advi import AdviOptions, Prior
+from pymc_dp.methods.advi import AdviOptions
 from pymc_dp.methods.method import ADVI, Algorithm, Compiled, Draws, Method, uncentred
 from pymc_dp.methods.normal import describe_gaussian
 from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.options import Options, Schedule
+from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.model import Records
 from pymc_dp.model.modes import function
 from pymc_dp.privacy.contribution import Noisy, Query
@@ -116,7 +117,7 @@ def _at(name: str, schedule: Schedule, t: int) -> float:
     return math.nan if value is None else value
 
 
-def by_steps(family: Family, records: Records, prior: Prior, options: AdviOptions) -> Method:
+def by_steps(family: Family, records: Records, options: AdviOptions) -> Method:
     """Release gradients, as the papers do; the releases of rounds are left for later.
 
     **Privacy.** Steps release the sum of the records' gradients, each clipped to ``clip_norm`` in
@@ -145,7 +146,7 @@ def by_steps(family: Family, records: Records, prior: Prior, options: AdviOption
 
     def compile_parts(backend: str) -> Compiled:
         score = contribute(records, backend, draws)
-        update = partial(_update, family, optimizer, prior(backend), options)
+        update = partial(_update, family, optimizer, prior_gradient(records, backend), options)
         return Compiled({"score": score}, update)
 
     return Method(

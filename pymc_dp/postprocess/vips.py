@@ -88,7 +88,7 @@ def reconstruct(
     [name] = records.shapes.keys() - records.local_latents.keys()
     axis, dtype = records.shapes[name].index(None), records.batch.inputs[name].type.dtype
     column = Column(as_array(f"data=`{name}`", data[name]), axis, dtype)
-    slopes = scores_at_zero(records, structure.predictor, structure.latent, "python")
+    slopes = scores_at_zero(records, structure, "python")
     batch = {name: column.take(np.arange(column.rows))}
     with np.errstate(all="ignore"):
         kappa = slopes(batch)

@@ -221,10 +221,8 @@ def with_score(records: Records, method: Method, limits: Range) -> Method:
         query=partial(_query, records, method),
         defaults=(DEFAULTS,),
     )
-    scoring = reported_as(scoring, method, attrgetter("fit"))
-    if aware := method.noise_aware:
-        scoring = scoring._replace(noise_aware=lambda state, *more: aware(state.fit, *more))
-    return chain(method, Stage(scoring, Scored))
+    own = reported_as(scoring, method, attrgetter("fit"))
+    return chain(Stage(method), Stage(own, Scored))
 
 
 def _densities(records: Records, limits: Range, backend: str) -> RowContribution:

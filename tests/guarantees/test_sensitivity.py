@@ -217,7 +217,7 @@ def by_belief_net(scale):
     """Latents that are inferred behind the wall, at loadings of some size."""
     records, columns = separated(constrained(model_of(belief_net)))
     net, rng = belief_nets.recognise(records), np.random.default_rng(6)
-    slopes = belief_nets.scores_at_zero(records, net.predictor, net.latent, "python")
+    slopes = belief_nets.scores_at_zero(records, net, "python")
     sums = belief_nets.contribution(
         belief_nets.layout_of((ITEMS, 2)), slopes, belief_nets.inference_of(net, None)
     )

@@ -13,7 +13,7 @@ from pymc_dp.driver.fit import set_up
 from pymc_dp.methods.registry import METHODS, method_named
 from tests import zoo
 
-TERMS = {"sampling": Poisson, "num_records": None, "noise": 1.0}
+TERMS = {"sampling": Poisson, "num_records": None, "noisy": True}
 WRONG = {bool: "yes", int: 1.5, float: "many"}
 
 

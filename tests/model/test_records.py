@@ -25,7 +25,7 @@ from tests.zoo import separated
 REPEATED = [0, 3, 5, 5, 7, 3, 12]
 FIVE = [12, 0, 1, 2, 11]
 BY_STEPS = partial(by_steps, MEAN_FIELD)
-OPTIONS = AdviOptions(sampling=Poisson, num_records=None, noise=1.0)
+OPTIONS = AdviOptions(sampling=Poisson, num_records=None, noisy=True)
 close = {"rtol": 1e-9, "atol": 1e-11}
 # few records make small groups; the warning has a test of its own
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PrivacyWarning")

@@ -16,7 +16,7 @@ from pymc_dp.contributions.checks import HISTOGRAM_NORM, outcome_histogram
 from pymc_dp.contributions.gradients import each_gradient, on_batch
 from pymc_dp.contributions.scores import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.engine.outcomes import made_up_outcomes, outcomes_alone
-from pymc_dp.methods.method import Compiled, Method, PrivateStart, Values, reported_as
+from pymc_dp.methods.method import Compiled, Method, PrivateStart, Values
 from pymc_dp.methods.prior import finite_draws, prior_gradient
 from pymc_dp.model import Records
 from pymc_dp.model.modes import function
@@ -42,7 +42,8 @@ class Defaults(NamedTuple):
 DEFAULTS = Defaults()
 
 HISTOGRAM = "outcome histogram"
-LARGEST_LOSS = 1e300
+LARGEST_LOSS = 1e300  # where densities are no numbers; its slope is 0
+Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]  # latents -> value, slope
 
 
 class State(NamedTuple):
@@ -129,11 +130,7 @@ def _before(
         query=lambda state, rng: Query(HISTOGRAM, state.edges),
         defaults=(DEFAULTS,),
     )
-
-    def begun(state: State) -> Any:
-        return begin(state.start)
-
-    return reported_as(own, method, begun), begun
+    return own, lambda state: begin(state.start)
 
 
 def first_state(mixture: ScalarMixture) -> State:
@@ -153,7 +150,8 @@ def update(mixture: ScalarMixture, state: State, query: Query, noisy: Noisy) -> 
     """Make finer bins where the first histogram has records; estimate the latents by the second."""
     counts, edges = np.asarray(noisy.value), state.edges
     if state.t:
-        values = mixture.records.split(_likeliest(Explained(mixture, edges, counts, noisy.sd)))
+        likeliest = _likeliest(mixture, explained(mixture, edges, counts, noisy.sd))
+        values = mixture.records.split(likeliest)
         return State(2, edges, dict(zip(mixture.records.point, values, strict=True)))
     seen = np.where(counts > DEFAULTS.visible_bin * noisy.sd, counts, 0.0)
     points = _points(mixture, edges)
@@ -189,46 +187,41 @@ def _points(mixture: ScalarMixture, edges: np.ndarray) -> _Points:
     return _Points(values[kept], owner[kept], width[kept])
 
 
-class Explained:
-    """How well latents explain a histogram."""
+def explained(
+    mixture: ScalarMixture, edges: np.ndarray, counts: np.ndarray, noise_sd: float
+) -> Loss:
+    """Return how badly latents explain a histogram: minus the log posterior, and its slope."""
+    points = _points(mixture, edges)
+    batch = {mixture.leaf: points.values.astype(mixture.dtype)}
+    variance = noise_sd**2 + np.maximum(counts, 1.0)
 
-    def __init__(
-        self, mixture: ScalarMixture, edges: np.ndarray, counts: np.ndarray, noise_sd: float
-    ) -> None:
-        self.mixture, self.counts = mixture, counts
-        self.points = _points(mixture, edges)
-        self.batch = {mixture.leaf: self.points.values.astype(mixture.dtype)}
-        self.variance = noise_sd**2 + np.maximum(counts, 1.0)
-
-    def loss(self, z: np.ndarray) -> tuple[float, np.ndarray]:
-        """Minus the log posterior, and its slope; beyond numbers it is large, and flat."""
-        mixture, counts, variance = self.mixture, self.counts, self.variance
+    def loss(z: np.ndarray) -> tuple[float, np.ndarray]:
         with np.errstate(all="ignore"):
-            logs, slopes = mixture.density(self.batch, z), mixture.slopes(self.batch, z)
-            log_prior, of_prior = (
-                mixture.prior(*mixture.records.split(z)),
-                mixture.slope_of_prior(z),
-            )
-        each = self.points.width * np.exp(np.minimum(np.nan_to_num(logs, nan=-np.inf), 700.0))
-        shares = np.bincount(self.points.owner, each, len(counts))
+            logs, slopes = mixture.density(batch, z), mixture.slopes(batch, z)
+            log_prior = mixture.prior(*mixture.records.split(z))
+            of_prior = mixture.slope_of_prior(z)
+        each = points.width * np.exp(np.minimum(np.nan_to_num(logs, nan=-np.inf), 700.0))
+        shares = np.bincount(points.owner, each, len(counts))
         # the number of records that explains the counts best
         squares = max(float(shares @ (shares / variance)), np.finfo(float).tiny)
         number = max(float(shares @ (counts / variance)) / squares, 1.0)
         off = (number * shares - counts) / variance
-        along = number * off[self.points.owner] * each
+        along = number * off[points.owner] * each
         slope = np.where(along[:, None] == 0, 0.0, along[:, None] * slopes).sum(axis=0) - of_prior
         value = float((off**2 * variance).sum() / 2 - log_prior)
         if not (np.isfinite(value) and np.isfinite(slope).all()):
             return LARGEST_LOSS, np.zeros_like(z)
         return value, slope
 
+    return loss
 
-def _likeliest(explained: Explained) -> np.ndarray:
+
+def _likeliest(mixture: ScalarMixture, loss: Loss) -> np.ndarray:
     """Go downhill from the initial point and the best draws of the prior."""
-    initial, *drawn = explained.mixture.draws
-    best = np.argsort([explained.loss(z)[0] for z in drawn])[: DEFAULTS.descents]
+    initial, *drawn = mixture.draws
+    best = np.argsort([loss(z)[0] for z in drawn])[: DEFAULTS.descents]
     starts = [initial, *(drawn[k] for k in best)]
-    of_author, *others = [minimize(explained.loss, z, jac=True, method="L-BFGS-B") for z in starts]
+    of_author, *others = [minimize(loss, z, jac=True, method="L-BFGS-B") for z in starts]
     lowest = min(others, key=lambda each: float(each.fun), default=of_author)
     as_low = of_author.fun <= lowest.fun + DEFAULTS.as_low
     return np.asarray((of_author if as_low else lowest).x)

@@ -23,11 +23,11 @@ from pymc_dp.methods.conjugate import (
     AtPoint,
     Point,
     at_point,
+    conjugate_prior,
     for_each_row,
     gaussian_latents,
     nearly_equal,
     ones,
-    prior_messages,
     probe_rows,
 )
 from pymc_dp.methods.method import Doubt, Kind, quoted
@@ -108,13 +108,11 @@ def recognise(records: Records) -> MixtureModel:
 
 def mixture_of(term: AnyVariable) -> Mixture | None:
     """Find the log sum over components that a term is, if it is one."""
-    while term.owner is not None and isinstance(
-        term.owner.op, Alloc | DimShuffle | Reshape | SpecifyShape
-    ):
+    while isinstance(term.owner_op, Alloc | DimShuffle | Reshape | SpecifyShape):
         term = term.owner.inputs[0]
-    if term.owner is None or not isinstance(term.owner.op, LogSumExp):
+    if not isinstance(term.owner_op, LogSumExp):
         return None
-    joint, axis = term.owner.inputs[0], term.owner.op.axis
+    joint, axis = term.owner.inputs[0], term.owner_op.axis
     axes = range(joint.ndim) if axis is None else np.atleast_1d(axis) % joint.ndim
     weights = joint.type.clone(dtype="float64")("responsibilities")
     return Mixture(joint, tuple(int(a) for a in axes), weights)
@@ -149,7 +147,7 @@ def _trial(records: Records, prior: GaussianPrior, joint: Tensor) -> _Trial:
 
 def _blocks(records: Records, trial: _Trial, rng: np.random.Generator) -> np.ndarray:
     """Find the coordinates that each component depends on; no two share one."""
-    of = ", ".join(f"`{name}`" for name in records.term_names)
+    of = quoted(records.term_names)
     slopes = trial.slopes(probe_rows(records, rng, [1]), rng.normal(size=trial.prior.d))
     own = [np.flatnonzero(slope) for slope in slopes]
     if len({len(block) for block in own}) > 1 or not len(own[0]):
@@ -164,18 +162,16 @@ def _curvature(
     records: Records, trial: _Trial, blocks: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Difference the slopes, and prove that they are affine with the same matrix everywhere."""
-    each, d = np.arange(len(blocks))[:, None], blocks.shape[1]
-    rows, zeros = probe_rows(records, rng, [0]), np.zeros(trial.prior.d)
-    start = trial.slopes(rows, zeros)[each, blocks]
-    curvature = np.empty((len(blocks), d, d))
-    for k in range(d):
-        step = zeros.copy()
-        step[blocks[:, k]] = 1.0
-        curvature[:, :, k] = start - trial.slopes(rows, step)[each, blocks]
+    each, zeros = np.arange(len(blocks))[:, None], np.zeros(trial.prior.d)
+
+    def fall(rows: Batch, v: np.ndarray) -> np.ndarray:
+        return np.asarray((trial.slopes(rows, zeros) - trial.slopes(rows, v))[each, blocks])
+
+    row, units = probe_rows(records, rng, [0]), np.eye(trial.prior.d)
+    curvature = np.stack([fall(row, units[own].sum(axis=0)) for own in blocks.T], axis=-1)
     for whole in PROBE_COUNTS:
         rows, v = probe_rows(records, rng, [whole]), rng.normal(size=trial.prior.d)
-        moved = (trial.slopes(rows, zeros) - trial.slopes(rows, v))[each, blocks]
-        if not nearly_equal(moved, np.einsum("kde,ke->kd", curvature, v[blocks])):
+        if not nearly_equal(fall(rows, v), np.einsum("kde,ke->kd", curvature, v[blocks])):
             raise NotConjugateError("a component is not Gaussian of known covariance")
     values = np.linalg.eigvalsh(curvature)
     if values.min() < SINGULAR * max(values.max(), 1e-300):
@@ -189,15 +185,12 @@ def _concentration(
     """Read the weights' prior; prove that each component has the logarithm of its own weight."""
     shape, zeros = records.point[weights].shape, trial.prior.point(np.zeros(trial.prior.d))
     rows, w = probe_rows(records, rng, [1]), rng.uniform(0.2, 0.8, shape)
-    [message] = prior_messages(records, {weights: DIRICHLET}).values()
-    first, second = (message({weights: x})[0] + 1 for x in (w, w[::-1].copy()))
-    if not nearly_equal(first, second):
-        raise NotConjugateError(f"the prior of `{weights}` is not conjugate")
+    prior = conjugate_prior(records, {weights: DIRICHLET}, rng)
     points = (trial.even | zeros, trial.even | zeros | {weights: w})
     even, uneven = (trial.evaluate(rows, point)[0] for point in points)
     if even.shape != shape or not nearly_equal(uneven - even, np.log(w)):
         raise NotConjugateError(f"`{weights}` is not the weights of the components")
-    return first
+    return prior.messages[weights](points[1])[0] + 1
 
 
 def components(records: Records, model: MixtureModel, backend: str) -> Components:

@@ -11,8 +11,9 @@ Keriven et al. (2018), Sketching for large-scale learning of mixture models, for
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment, minimize
@@ -21,7 +22,7 @@ from scipy.special import log_softmax, softmax
 from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate import nearly_equal, probe_rows
-from pymc_dp.methods.method import Compiled, Method, PrivateStart, Stage, Values, chain
+from pymc_dp.methods.method import Compiled, Method, PrivateStart, Values
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components, recognise
 from pymc_dp.methods.normal import Spectrum, number_of
 from pymc_dp.methods.options import NotConjugateError
@@ -76,71 +77,61 @@ class Places(NamedTuple):
         return float(np.sqrt(np.linalg.eigvalsh(np.linalg.inv(self.precision))[-1]))
 
 
-class SketchedStart(NamedTuple):
-    """The components of a mixture that a sketch can show."""
+def sketch_start(
+    records: Records, model: MixtureModel, num_records: int | None
+) -> PrivateStart | None:
+    """Return a start at the components that a sketch shows, for states that a method begins with.
 
-    compute: Components
-    model: MixtureModel
-    places: Places
+    None where initial values differ, or components see a record at different places.
 
-    @classmethod
-    def of(cls, records: Records, model: MixtureModel) -> Self | None:
-        """Return None where initial values differ, or components see a record at other places."""
-        if model.starts_distinct:
-            return None
-        # one pass over the records: any backend but Python would take longer to compile
-        compute = components(records, model, "python")
-        places = places_of(records, model, compute)
-        return None if places is None else cls(compute, model, places)
+    **Privacy.** One release more, of all records: see `contribution` for its sensitivity. It
+    has a share of the budget in the method's own plan. Finding the components in it is
+    post-processing.
+    """
+    if model.starts_distinct:
+        return None
+    # one pass over the records: any backend but Python would take longer to compile
+    compute = components(records, model, "python")
+    places = places_of(records, model, compute)
+    if places is None:
+        return None
+    frequencies = frequencies_for(places)
+    sketching = contribution(compute, model, places, frequencies)
 
-    @classmethod
-    def recognised(cls, records: Records) -> Self | None:
-        """Return the start of a model with latents on their own scales, where there is one."""
-        try:
-            return cls.of(records, recognise(records))
-        except NotConjugateError:
-            return None
+    def values(noisy: Noisy) -> Values:
+        sketch = read(frequencies, noisy)
+        number = number_of(num_records, sketch.number, sketch.number_variance)
+        means, v = decode(places, sketch, number).means, model.start.copy()
+        v[model.blocks] = np.linalg.solve(places.unit, means.T).T
+        return model.prior.point(v)
 
-    def of_rounds(self, num_records: int | None) -> PrivateStart:
-        """Let rounds begin where a sketch shows the components."""
-        return PrivateStart(
-            DEFAULTS.share,
-            lambda method, begin: (self.sketched(method, begin, num_records), lambda state: state),
-        )
+    return PrivateStart(DEFAULTS.share, partial(_before, sketching, values))
 
-    def before(
-        self, method: Method, begin: Callable[[Values], Any], num_records: int | None
-    ) -> Method:
-        """Let a method of its own updates start where a sketch shows the components."""
-        return chain(self.sketched(method, begin, num_records), Stage(method))
 
-    def sketched(
-        self, method: Method, begin: Callable[[Values], Any], num_records: int | None
-    ) -> Method:
-        """Release a sketch, whose state is the one that another method begins with.
+def recognised_start(records: Records, num_records: int | None) -> PrivateStart | None:
+    """Return the start of a model with latents on their own scales, where there is one."""
+    try:
+        return sketch_start(records, recognise(records), num_records)
+    except NotConjugateError:
+        return None
 
-        **Privacy.** One release more, of all records: see `contribution` for its sensitivity. It
-        has a share of the budget in the method's own plan. Finding the components in it is
-        post-processing.
-        """
-        frequencies = frequencies_for(self.places)
-        sketching = contribution(self.compute, self.model, self.places, frequencies)
 
-        def begun(state: Any, query: Query, noisy: Noisy) -> Any:
-            sketch = read(frequencies, noisy)
-            number = number_of(num_records, sketch.number, sketch.number_variance)
-            means, v = decode(self.places, sketch, number).means, self.model.start.copy()
-            v[self.model.blocks] = np.linalg.solve(self.places.unit, means.T).T
-            return begin(self.model.prior.point(v))
-
-        return method._replace(
-            size=sketching.size,
-            releases=(ReleaseSpec(SKETCH, Full(), CLIP_NORM, count=1, share=DEFAULTS.share),),
-            compile=lambda backend: Compiled({SKETCH: sketching}, begun, "python"),
-            query=lambda state, rng: Query(SKETCH, None),
-            noise_aware=None,
-            defaults=(DEFAULTS,),
-        )
+def _before(
+    sketching: RowContribution,
+    values: Callable[[Noisy], Values],
+    method: Method,
+    begin: Callable[[Values], Any],
+) -> tuple[Method, Callable[[Any], Any]]:
+    own = method._replace(
+        size=sketching.size,
+        releases=(ReleaseSpec(SKETCH, Full(), CLIP_NORM, count=1, share=DEFAULTS.share),),
+        compile=lambda backend: Compiled(
+            {SKETCH: sketching}, lambda state, query, noisy: begin(values(noisy)), "python"
+        ),
+        query=lambda state, rng: Query(SKETCH, None),
+        defaults=(DEFAULTS,),
+    )
+    return own, lambda state: state
 
 
 def places_of(records: Records, model: MixtureModel, compute: Components) -> Places | None:

@@ -29,11 +29,12 @@ from pymc_dp.methods.method import (
     OnScale,
     Values,
     beside,
+    chain,
     quoted,
     uncentred,
 )
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components
-from pymc_dp.methods.mixture.sketch import SketchedStart
+from pymc_dp.methods.mixture.sketch import sketch_start
 from pymc_dp.methods.normal import (
     Average,
     Gammas,
@@ -140,11 +141,10 @@ def build(records: Records, model: MixtureModel, settings: SepOptions) -> Method
     **Privacy.** Each release of sites is one vector: sites of the components' means in a record's
     own units, sites of the weights and a one, clipped jointly. Before these, or before rounds,
     components that are equal at the public initial point take one release of a sketch
-    (`SketchedStart`). All else is post-processing.
+    (`sketch_start`). All else is post-processing.
     """
-    sketched = SketchedStart.of(records, model)
-    number = settings.records_in_sums
-    rounds = settings.rounds_from(lambda: sketched and sketched.of_rounds(number))
+    sketched = sketch_start(records, model, settings.records_in_sums)
+    rounds = settings.rounds_from(lambda: sketched)
     if rounds:
         return rounds
     if sketched is None and not model.starts_distinct:
@@ -183,7 +183,7 @@ def build(records: Records, model: MixtureModel, settings: SepOptions) -> Method
     def begun(values: Values) -> State:
         return _begin(fit, np.concatenate([x.ravel() for x in values.values()]))
 
-    return sketched.before(method, begun, number)
+    return chain(*sketched.stages(method, begun))
 
 
 def _begin(fit: _Fit, mean: np.ndarray) -> State:

@@ -36,6 +36,7 @@ from pymc_dp.methods.linear import (
     is_near_regression,
     predictor_at,
 )
+from pymc_dp.methods.method import quoted
 from pymc_dp.methods.mixture.model import is_near as is_near_mixture
 from pymc_dp.methods.normal import GaussianPrior, check_independent, gaussian_prior
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
@@ -231,8 +232,8 @@ def refuse_dependent(node: Node, operands: list[Moments]) -> None:
     for x, operand in zip(node.inputs, operands, strict=False):
         within = [1] * (len(out) - x.type.ndim) + list(x.type.shape)
         if not operand.known and any(a == 1 != b for a, b in zip(within, out, strict=True)):
-            names = ", ".join(f"`{name}`" for name in sorted(operand.sources))
-            raise NotConjugateError(f"{name_of(node)} repeats entries of {names}")
+            named = quoted(sorted(operand.sources))
+            raise NotConjugateError(f"{name_of(node)} repeats entries of {named}")
 
 
 # --- entries that move or are added ----------------------------------------------------------

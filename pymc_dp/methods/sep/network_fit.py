@@ -75,11 +75,7 @@ class Sites(NamedTuple):
     number: Any  # the number of records
 
 
-class BoundedLayout(NamedTuple):
-    """The layout of a record's vector, and norms that its parts do not exceed."""
-
-    layout: Layout
-    bounds: Sites
+BoundedLayout = tuple[Layout, Sites]  # of a record's vector; norms that its parts do not exceed
 
 
 class Derivatives(NamedTuple):
@@ -121,7 +117,8 @@ class _Fit(NamedTuple):
     network: Network
     settings: SepOptions
     releases: int
-    bounded: BoundedLayout  # of a record's vector
+    layout: Layout  # of a record's vector
+    bounds: Sites  # norms that its parts do not exceed
     size: np.ndarray  # scales of the weights
     curvature: np.ndarray  # precisions of a probe record about them, at a noise precision of 1
 
@@ -144,7 +141,7 @@ class _Fit(NamedTuple):
 
     def length(self, t: int, noise: np.ndarray) -> float:
         """Length of step t; ``noise`` holds the deviations in the weights at length 1."""
-        clipped = np.isfinite(self.bounded.bounds.score)
+        clipped = np.isfinite(self.bounds.score)
         longest = self.settings.step or (DEFAULTS.clipped_step if clipped else DEFAULTS.step)
         walk = self.releases**0.5 * np.sqrt(np.mean((noise / self.size) ** 2))
         decay = 1 - (1 - DEFAULTS.last_step) * t / self.releases
@@ -172,9 +169,9 @@ def build(records: Records, network: Network, settings: SepOptions) -> Method:
     rate = settings.batch_share(DEFAULTS.batch, limits, unknown)
     release = settings.release_spec(count, clip_norm, rate)
     bounded = bounded_layout(release.clip_norm, typical, network.output.precision is not None)
-    fit = _Fit(network, settings, release.count, bounded, size, typical.curvature)
+    fit = _Fit(network, settings, release.count, *bounded, size, typical.curvature)
     return Method(
-        size=bounded.layout.size,
+        size=fit.layout.size,
         releases=(release,),
         compile=lambda backend: Compiled(
             {"sites": contribution(records, network, bounded, backend)}, partial(_update, fit)
@@ -266,7 +263,7 @@ def bounded_layout(clip_norm: float, typical: Typical, with_noise: bool) -> Boun
             bounds.number,
         )
     parts = map(Part, Sites((d,), (d,), (2,), (1,)), scales)
-    return BoundedLayout(Layout(dict(zip(Sites._fields, parts, strict=True))), bounds)
+    return Layout(dict(zip(Sites._fields, parts, strict=True))), bounds
 
 
 def _begin(fit: _Fit, mean: np.ndarray) -> State:
@@ -383,7 +380,7 @@ def noise_sites(at: Derivatives, context: Context) -> np.ndarray:
 def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     """Average the sites, update the Gammas, and move the mean along the averaged scores."""
     t, prior = state.t, fit.network.prior
-    latest = read(noisy, fit.bounded.layout, query.context.precision)
+    latest = read(noisy, fit.layout, query.context.precision)
     sums = _averaged(fit, state, latest)
     gammas = _gammas(fit, sums, state.mean, state.variance**0.5, state.gammas)
     linear, precision = prior.natural_diagonals(gammas)

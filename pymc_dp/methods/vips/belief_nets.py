@@ -27,6 +27,7 @@ from pymc_dp.methods.conjugate import (
     NORMAL,
     ConjugatePrior,
     Natural,
+    Posterior,
     at_point,
     conjugate_prior,
     dims_of,
@@ -42,6 +43,7 @@ from pymc_dp.methods.conjugate import (
 from pymc_dp.methods.linear import (
     Predictor,
     VipsOptions,
+    of_outcome,
     pg_weight,
     predictor_of,
     where_zero,
@@ -89,7 +91,6 @@ NARROW = (
     "centring them"
 )
 ARRAYS = 6  # arrays of length J and of length K + 1 of a record
-Posterior = dict[str, Natural]
 
 
 # --- the model ---------------------------------------------------------------------------------
@@ -103,11 +104,6 @@ class LatentPrior(NamedTuple):
     axis: int  # the records' axis
     parameter: np.ndarray  # prior log odds, (K,), if they are constants
     log_odds: str | None  # name of the Gaussian block that holds the log odds instead
-
-    def at_zero(self, rows: int, dtype: str) -> np.ndarray:
-        """Return latents of 0 for some records; it takes no memory."""
-        shape = (*self.shape[: self.axis], rows, *self.shape[self.axis + 1 :])
-        return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 class BeliefNet(NamedTuple):
@@ -221,10 +217,7 @@ def _predictor(records: Records, latent: str) -> Predictor:
         raise NotConjugateError("there is more than one observed variable")
     [(outcome, term)] = terms.items()
     observed = [x for name, x in records.single.inputs.items() if name != latent]
-    try:
-        return predictor_of(records, term, observed)
-    except NotConjugateError as reason:
-        raise NotConjugateError(f"the likelihood of `{outcome}` {reason}") from None
+    return of_outcome(outcome, lambda: predictor_of(records, term, observed))
 
 
 def _roles(
@@ -290,18 +283,19 @@ def _at_zero(predictor: Predictor) -> list[Tensor]:
 
 
 def scores_at_zero(
-    records: Records, predictor: Predictor, latent: LatentPrior, backend: str
+    records: Records, structure: BeliefNet, backend: str
 ) -> Callable[[Batch], np.ndarray]:
     """Compile the slope of each record's log likelihood at psi = 0, shape (rows, J)."""
-    slope, _, value = _at_zero(predictor)
+    latent, (slope, _, value) = structure.latent, _at_zero(structure.predictor)
     # a record outside the likelihood's support must not contribute
     slope = pt.switch(pt.isinf(value), np.nan, slope.ravel())
     evaluate, inputs = for_each_row(records, [slope], backend), records.batch.inputs
+    zero = np.zeros((), inputs[latent.name].type.dtype)
 
     def compute(batch: Batch) -> np.ndarray:
         count = next(value.shape[records.batch.axis[inputs[name]]] for name, value in batch.items())
-        leaves = {**batch, latent.name: latent.at_zero(count, inputs[latent.name].type.dtype)}
-        return evaluate(leaves, ones(records))[0]
+        shape = (*latent.shape[: latent.axis], count, *latent.shape[latent.axis + 1 :])
+        return evaluate({**batch, latent.name: np.broadcast_to(zero, shape)}, ones(records))[0]
 
     return compute
 
@@ -389,7 +383,7 @@ def build(records: Records, structure: BeliefNet, settings: VipsOptions) -> Meth
     clip_norm = DEFAULTS.clip_norm * structure.shape[0] ** 0.5
 
     def compile_parts(backend: str) -> Compiled:
-        slopes = scores_at_zero(records, structure.predictor, structure.latent, backend)
+        slopes = scores_at_zero(records, structure, backend)
         contributions = {"statistics": contribution(layout, slopes, infer)}
         return Compiled(contributions, partial(update, structure, settings.records_in_sums))
 
@@ -673,8 +667,7 @@ def _noise_sd(structure: BeliefNet, state: State) -> dict[str, np.ndarray]:
 def _describe(records: Records, structure: BeliefNet, state: State) -> xr.Dataset:
     """Show moments of loadings, intercept and log odds; natural parameters of the other blocks."""
     variables: dict[str, Any] = {}
-    for name in structure.moved:
-        mean, sd = NORMAL.moments(state.posterior[name])
+    for name, (mean, sd) in _moments(structure, state.posterior).items():
         dims = dims_of(records, name)
         variables |= {f"{name}.mean": (dims, mean), f"{name}.sd": (dims, sd)}
     for name, sd in _noise_sd(structure, state).items():

@@ -28,6 +28,7 @@ from pymc_dp.methods.conjugate import (
     Natural,
     NoisyBlock,
     Point,
+    Posterior,
     Rule,
     at_point,
     average,
@@ -57,12 +58,13 @@ from pymc_dp.methods.method import (
     PrivateStart,
     Values,
     beside,
-    reported_as,
+    chain,
+    quoted,
     too_narrow,
     uncentred,
 )
 from pymc_dp.methods.mixture.model import Mixture, mixture_of
-from pymc_dp.methods.mixture.sketch import SketchedStart
+from pymc_dp.methods.mixture.sketch import recognised_start
 from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
@@ -93,7 +95,6 @@ OVERLAPPING = (
     " where components overlap: closed-form updates count records as if it were known to which "
     "component they belong"
 )
-Posterior = dict[str, Natural]
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,25 +169,25 @@ class Structure:
         axes = [tuple(a + 1 for a in mixture.axis) for mixture in self.mixtures]
         return [softmax(x, axis=axis) for x, axis in zip(expected, axes, strict=True)]
 
-    def at_point(self, name: str, batch: Batch, weights: list[np.ndarray], point: Point) -> Natural:
-        """Statistics of one block at a point of all latents, each (rows, *shape of the block)."""
-        return self._of_blocks[name](batch, point, *weights)
-
     def expected(
         self, name: str, batch: Batch, weights: list[np.ndarray], posterior: Posterior
     ) -> Natural:
         """Statistics of one block: its own reference point, the other blocks averaged."""
         rules = rules_of(self.families, posterior, own=name)
-        return tuple(average(partial(self.at_point, name, batch, weights), rules))
+        of_block = self.statistics[name]
+        return tuple(average(lambda point: of_block(batch, point, *weights), rules))
+
+    def references(self, posterior: Posterior) -> Point:
+        """Return the reference point of every block."""
+        return {name: f.reference(posterior[name]) for name, f in self.families.items()}
 
     def in_support(self, batch: Batch, posterior: Posterior) -> np.ndarray:
         """Whether each record is in the likelihood's support, (rows,)."""
-        families = self.families.items()
-        point = {name: family.reference(posterior[name]) for name, family in families}
-        return self._support(batch, point)[0]
+        return self._support(batch, self.references(posterior))[0]
 
     @cached_property
-    def _of_blocks(self) -> dict[str, AtPoint]:
+    def statistics(self) -> dict[str, AtPoint]:
+        """Statistics of each block, (rows, *shape of the block) each, given responsibilities."""
         weights = {
             mixture.weights: pt.tensor(dtype="float64", shape=(None, *mixture.weights.type.shape))
             for mixture in self.mixtures
@@ -224,9 +225,9 @@ def recognise(records: Records) -> Structure:
     weights = structure.responsibilities(batch, [[first]])
     for name in in_likelihood:
         second = first | {name: probe_point(records, families, rng)[name]}
-        rows = [structure.at_point(name, batch, weights, point) for point in (first, second)]
+        rows = [structure.statistics[name](batch, at, *weights) for at in (first, second)]
         if not all(map(nearly_equal, *rows)):
-            of = ", ".join(f"`{term}`" for term in records.term_names)
+            of = quoted(records.term_names)
             raise NotConjugateError(f"the likelihood of {of} is not conjugate to `{name}`")
     return structure
 
@@ -274,7 +275,7 @@ def build(records: Records, structure: Structure, settings: VipsOptions) -> Meth
     **Privacy.** Each release of sums is one vector: the statistics of all blocks in the
     likelihood, clipped jointly. If nothing but the record enters them they are released once.
     Before these, or before rounds, Gaussian components of known covariance that start at one place
-    take one release of a sketch (`SketchedStart`); others of one start a few sums before rounds.
+    take one release of a sketch (`sketch_start`); others of one start a few sums before rounds.
     """
     norm = common_norm(structure)
     rounds = settings.rounds_from()
@@ -322,11 +323,11 @@ def build(records: Records, structure: Structure, settings: VipsOptions) -> Meth
     rounds = settings.rounds_from(partial(start_of_rounds, structure, number, method))
     if rounds:
         return rounds
-    sketched = SketchedStart.recognised(records)
+    sketched = recognised_start(records, number)
     if sketched is None:
         return method
     prior = _prior(structure, np.random.default_rng(0))
-    return sketched.before(method, partial(_start, structure, prior), number)
+    return chain(*sketched.stages(method, partial(_start, structure, prior)))
 
 
 def algorithm(records: Records, structure: Structure) -> Algorithm:
@@ -429,9 +430,8 @@ def _of_components(structure: Structure) -> list[str]:
 
 def start_of_rounds(structure: Structure, number: int | None, sums: Method) -> PrivateStart | None:
     """Separate components of one start: by a sketch where one can show them, else by sums."""
-    sketched = SketchedStart.recognised(structure.records)
-    if sketched:
-        return sketched.of_rounds(number)
+    if sketched := recognised_start(structure.records, number):
+        return sketched
     if any(map(structure.differs, structure.gaussian or _of_components(structure))):
         return None  # the author's initial values separate the components
     return PrivateStart(DEFAULTS.share_of_start, partial(_sums_before, structure, sums))
@@ -441,16 +441,12 @@ def _sums_before(
     structure: Structure, sums: Method, method: Method, begin: Callable[[Values], Any]
 ) -> tuple[Method, Callable[[State], Any]]:
     """Let closed-form updates find where another method begins."""
-
-    def begun(state: State) -> Any:
-        posterior, families = state.context.posterior, structure.families.items()
-        return begin({name: family.reference(posterior[name]) for name, family in families})
-
     [release] = sums.releases
     few = dataclasses.replace(
         release, count=DEFAULTS.releases_of_start, share=DEFAULTS.share_of_start
     )
-    return reported_as(sums._replace(releases=(few,)), method, begun), begun
+    own = sums._replace(releases=(few,))
+    return own, lambda state: begin(structure.references(state.context.posterior))
 
 
 def _update(

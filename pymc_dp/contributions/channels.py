@@ -32,7 +32,7 @@ from pymc_dp.contributions.frontier import (
 from pymc_dp.contributions.gradients import checked
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
-from pymc_dp.privacy.norms import SQUARES, row_norms
+from pymc_dp.privacy.norms import row_norms
 
 # of more latents than MANY_LATENTS the diagonal of curvatures is released alone, and the trace of
 # products of weighted scores, and no more coordinates are integrated out. Their scores are formed
@@ -216,31 +216,6 @@ def orthonormal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         R[j, j] = np.where(none, 0.0, norms)
         np.multiply(left, np.where(none, 0.0, 1 / np.where(none, 1.0, norms))[:, None], out=Q[j])
     return Q, R
-
-
-def orthogonal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return Q, S and R with orthonormal ``S[i, :, None] * Q[i]``, and R as `orthonormal`.
-
-    One vector of each row is left as it is, which saves a pass, if the squares of its norm and of
-    one over it are far from what numbers can hold; S has a length of 1 along rows for several.
-    """
-    if len(vectors) > 1:
-        Q, R = orthonormal(vectors)
-        return Q, np.ones((len(Q), 1)), R
-    norms = row_norms(vectors[0])
-    within = (norms > SQUARES[0]) & (norms < SQUARES[1])
-    shares = np.divide(1.0, norms, out=np.ones_like(norms), where=within)
-    if not within.all():
-        unit, R = orthonormal(vectors[:, ~within])
-        vectors, norms = vectors.copy(), norms.copy()
-        vectors[:, ~within], norms[~within] = unit, R[0, 0]
-    return vectors, shares[None], norms[None, None]
-
-
-def scaled_pairs(packed: np.ndarray, S: np.ndarray) -> np.ndarray:
-    """Multiply symmetric matrices, packed as by `svec`, by S[i] S[j] of each row."""
-    rows, columns = np.triu_indices(len(S))
-    return np.asarray(packed * S[rows].T * S[columns].T)
 
 
 def coordinates(R: np.ndarray, weights: np.ndarray) -> np.ndarray:

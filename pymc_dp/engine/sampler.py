@@ -122,16 +122,7 @@ class Drawn(NamedTuple):
 
     points: np.ndarray  # (draws, d)
     stuck: float  # the share of chains that hardly moved, once they were warmed up
-    correlations: np.ndarray  # of the chains' first places and their last ones, (d,)
-    chains: int
-
-    @property
-    def unmixed(self) -> np.ndarray:
-        """Which coordinates kept the places where they began, (d,).
-
-        A correlation by chance has a standard deviation of one over the root of the chains.
-        """
-        return np.asarray(self.correlations > UNMIXED / self.chains**0.5)
+    unmixed: np.ndarray  # which coordinates kept the places where chains began, (d,)
 
     @property
     def has_mixed(self) -> bool:
@@ -165,32 +156,19 @@ def draw_by_hamiltonian(
                     # steps go further where more is accepted than should be
                     log_size += STEP_RATE * (float(probability.mean()) - CONSTANTS.accepted)
                 following = _root(chains.points)
-            drawn, chains = _drawn(log_density, chains, root, log_size, draws, length, rng)
+            first, places, accepted = chains.points, [], []
+            for _ in range(length * -(-draws // number)):
+                chains, probability = _trajectory(log_density, chains, root, log_size, rng)
+                places.append(chains.points)
+                accepted.append(probability)
+            points = np.concatenate(places[length - 1 :: length])[:draws]
+            stuck = float((np.mean(accepted, axis=0) < STUCK).mean())
+            # a correlation by chance has a standard deviation of one over the root of the chains
+            unmixed = _correlations(first, chains.points) > UNMIXED / number**0.5
+            drawn = Drawn(points, stuck, unmixed)
             if drawn.has_mixed:
                 break
     return drawn
-
-
-def _drawn(
-    log_density: LogDensity,
-    chains: Chains,
-    root: np.ndarray,
-    log_size: float,
-    draws: int,
-    thinning: int,
-    rng: np.random.Generator,
-) -> tuple[Drawn, Chains]:
-    """Keep the chains' places; return also where they end."""
-    first, kept, accepted = chains.points, [], []
-    for _ in range(-(-draws // len(first))):
-        for _ in range(thinning):
-            chains, probability = _trajectory(log_density, chains, root, log_size, rng)
-            accepted.append(probability)
-        kept.append(chains.points)
-    stuck = float((np.mean(accepted, axis=0) < STUCK).mean())
-    points = np.concatenate(kept)[:draws]
-    correlations = _correlations(first, chains.points)
-    return Drawn(points, stuck, correlations, len(first)), chains
 
 
 def _correlations(first: np.ndarray, last: np.ndarray) -> np.ndarray:

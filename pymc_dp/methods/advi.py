@@ -109,23 +109,22 @@ def build(
 ) -> Method | OnScale:
     """Build rounds, gradient steps, or both; states of steps have the parameters' ``average``."""
     require_integrable(records)
-    prior = cache(partial(prior_gradient, records))  # rounds take the same function as steps
     if not options.takes_steps:
-        return _by_rounds(records, prior, options)
-    fitted = by_steps(records, prior, options)
+        return _by_rounds(records, options)
+    fitted = by_steps(records, cache(partial(prior_gradient, records)), options)
     if not options.takes_rounds:
         return fitted
     return chain(
         fitted,
         *stages_of_rounds(
-            normal_rounds_of(records, prior, RoundTerms.of(options, options.releases_of_rounds)),
+            normal_rounds_of(records, RoundTerms.of(options, options.releases_of_rounds)),
             share=CONSTANTS.share_after_steps,
             point=lambda state: state.average["mu"],
         ),
     )
 
 
-def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method | OnScale:
+def _by_rounds(records: Records, options: AdviOptions) -> Method | OnScale:
     terms = RoundTerms.of(options, options.releases_of_rounds)
     if options.weights is not None and records.of_units:
         raise NotSeparableError(
@@ -139,7 +138,7 @@ def _by_rounds(records: Records, prior: Prior, options: AdviOptions) -> Method |
         settings |= {"weights": weights.name, "upper": weights.upper, "power": weights.power}
 
     def build(find_start: FindStart = lambda: None) -> Method:
-        return whitened_method(records, prior, terms, find_start)._replace(settings=settings)
+        return whitened_method(records, terms, find_start)._replace(settings=settings)
 
     def sketched(own: Records) -> PrivateStart | None:
         start = SketchedStart.recognised(own)

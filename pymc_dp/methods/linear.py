@@ -9,7 +9,6 @@ compiled. At the end stand the options of methods that fit linear predictors by 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +39,7 @@ from pymc_dp.methods.options import (
     option,
     refuse_local_latents,
 )
-from pymc_dp.methods.prior import prior_gradient, two_derivatives
+from pymc_dp.methods.prior import two_derivatives
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
 from pymc_dp.privacy.contribution import Batch
@@ -331,7 +330,7 @@ class RoundOptions(BatchOptions):
         terms = RoundTerms.of(self, n)._replace(estimating=estimating)
 
         def build(records: Records) -> Method:
-            return whitened_method(records, partial(prior_gradient, records), terms, find_start)
+            return whitened_method(records, terms, find_start)
 
         return OnScale(False, build)
 

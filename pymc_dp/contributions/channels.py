@@ -225,8 +225,11 @@ def orthonormal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def coordinates(R: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return weights (rows, k, c) of vectors as those of a basis, given its R, (b, c, rows)."""
-    # in this order in memory, loops are long
-    return np.moveaxis(np.einsum("bcr,rkc->brk", R, weights), 0, -1)
+    found = np.zeros((len(R), *weights.shape[:2]))
+    for i, row in enumerate(R):
+        for j, share in enumerate(row):  # those of 0, too: a weight that is not finite shows
+            found[i] += weights[:, :, j] * share[:, None]
+    return np.moveaxis(found, 0, -1)  # in this order in memory, loops are long
 
 
 def combined(weights: np.ndarray, vectors: np.ndarray) -> np.ndarray:

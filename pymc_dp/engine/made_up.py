@@ -238,7 +238,7 @@ def _dependent(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarra
     drawn_rows = rows | scores.draw(rows, point, rng) if scores.draw else rows
     with np.errstate(all="ignore"):
         weights, vectors = scores.of_batch(drawn_rows, point)
-    every = combined(weights, vectors) if scores.channels else weights
+        every = combined(weights, vectors) if scores.channels else weights
     of_outcomes = readable(every[:, 1:].swapaxes(0, 1))
     if len(of_outcomes) < 2 * d:
         return np.zeros(d, bool)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Self
 
 import numpy as np
+from scipy.special import softmax
 
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.methods.normal import root_of
@@ -25,21 +26,12 @@ PROPOSALS, FREEDOM, LONGEST_TAIL = 3, 5.0, 0.7
 Values = Callable[[np.ndarray], np.ndarray]  # points (n, d) -> log density (n,)
 
 
-def weights_of(log: np.ndarray) -> np.ndarray:
-    """Return weights that sum to one; an outcome without a density has none."""
-    log = np.where(np.isfinite(log), log, -np.inf)
-    w = np.exp(log - log.max(axis=-1, keepdims=True))
-    return np.asarray(w / w.sum(axis=-1, keepdims=True))
-
-
 def draw_by_importance(
     values: Values, near: np.ndarray, draws: int, rng: np.random.Generator
 ) -> np.ndarray | None:
     """Draw from a density, (draws, d), from about where points, (n, d), are.
 
-    A Student-t distribution is moved to it by importance sampling, with weights that are flattened
-    where few points would have all (Cappé et al. 2004). Weights of the draws are Pareto-smoothed.
-    None where a few proposals would have all of them.
+    None where a few proposals would have all the weight.
     """
     from arviz_stats.base.array import array_stats  # loads what fits that draw otherwise need not
 
@@ -61,7 +53,7 @@ def draw_by_importance(
         return None
     if not tail <= LONGEST_TAIL:
         return None
-    shares = np.cumsum(weights_of(smoothed))
+    shares = np.cumsum(softmax(smoothed))
     places = np.searchsorted(shares[:-1], (np.arange(draws) + rng.random()) / draws)
     return np.asarray(z[rng.permutation(places)])
 
@@ -83,7 +75,7 @@ def _flattened(log: np.ndarray) -> np.ndarray:
     if np.isfinite(log).sum() < 2 * ENOUGH:
         raise FloatingPointError("The density is 0 at nearly all proposals.")
     power = 1.0
-    while (w := weights_of(power * log)) @ w > 1 / ENOUGH:
+    while (w := softmax(power * log)) @ w > 1 / ENOUGH:
         power *= 0.7
     return w
 

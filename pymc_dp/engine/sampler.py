@@ -77,7 +77,7 @@ def _flattened(log: np.ndarray) -> np.ndarray:
     power = 1.0
     while (w := softmax(power * log)) @ w > 1 / ENOUGH:
         power *= 0.7
-    return w
+    return np.asarray(w)
 
 
 # points (n, d) -> log density (n,), and its gradient (n, d)

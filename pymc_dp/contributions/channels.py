@@ -32,12 +32,18 @@ from pymc_dp.contributions.frontier import (
 from pymc_dp.contributions.gradients import checked
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
-from pymc_dp.privacy.norms import SQUARES, row_norms
+from pymc_dp.privacy.norms import each_product, row_norms
 
 # of more latents than MANY_LATENTS the diagonal of curvatures is released alone, and the trace of
 # products of weighted scores, and no more coordinates are integrated out. Their scores are formed
 # fast, so that more than MOST_FOR_MANY channels cost more than they save
 MANY_LATENTS, MOST_FOR_MANY = 150, 6
+
+
+def coordinates_of(records: Records, latents: Collection[AnyVariable]) -> np.ndarray:
+    """Return which coordinates are those of some latents, (d,)."""
+    sizes = [x.size for x in records.point.values()]
+    return np.repeat([z in latents for z in records.latents.values()], sizes)
 
 
 class Channels(NamedTuple):
@@ -86,14 +92,13 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     weights += [
         rows_of(latents[name], edges_of(latents[name], through), edges, graph.rows) for name in own
     ]
-    places = dict(zip(latents, records.split(np.arange(records.size)), strict=True))
-    units = [np.eye(records.size)[k] for name in own for k in places[name].ravel()]
+    units = [*np.eye(records.size)[coordinates_of(records, [latents[name] for name in own])]]
     vectors = [row for c in used for row in _vectors(c, records, shapes)]
     vectors += [pt.broadcast_to(unit, (graph.rows, records.size)) for unit in units]
     reach = []
     for c in used:
-        read = [bool(edges_of(latent, c.edges)) for latent in latents.values()]
-        reach += [np.repeat(read, [x.size for x in records.point.values()])] * c.width
+        read = [latent for latent in latents.values() if edges_of(latent, c.edges)]
+        reach += [coordinates_of(records, read)] * c.width
     reach += [unit > 0 for unit in units]
     most = max(1, records.size // 2) if records.size <= MANY_LATENTS else MOST_FOR_MANY
     if len(vectors) > most or not _values_read(vectors).isdisjoint(leaves):
@@ -218,31 +223,6 @@ def orthonormal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return Q, R
 
 
-def orthogonal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return Q, S and R with orthonormal ``S[i, :, None] * Q[i]``, and R as `orthonormal`.
-
-    One vector of each row is left as it is, which saves a pass, if the squares of its norm and of
-    one over it are far from what numbers can hold; S has a length of 1 along rows for several.
-    """
-    if len(vectors) > 1:
-        Q, R = orthonormal(vectors)
-        return Q, np.ones((len(Q), 1)), R
-    norms = row_norms(vectors[0])
-    within = (norms > SQUARES[0]) & (norms < SQUARES[1])
-    shares = np.divide(1.0, norms, out=np.ones_like(norms), where=within)
-    if not within.all():
-        unit, R = orthonormal(vectors[:, ~within])
-        vectors, norms = vectors.copy(), norms.copy()
-        vectors[:, ~within], norms[~within] = unit, R[0, 0]
-    return vectors, shares[None], norms[None, None]
-
-
-def scaled_pairs(packed: np.ndarray, S: np.ndarray) -> np.ndarray:
-    """Multiply symmetric matrices, packed as by `svec`, by S[i] S[j] of each row."""
-    rows, columns = np.triu_indices(len(S))
-    return np.asarray(packed * S[rows].T * S[columns].T)
-
-
 def coordinates(R: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return weights (rows, k, c) of vectors as those of a basis, given its R, (b, c, rows)."""
     found = np.zeros((len(R), *weights.shape[:2]))
@@ -254,10 +234,7 @@ def coordinates(R: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def combined(weights: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """Sum vectors (c, rows, d) with weights (rows, k, c); shape (rows, k, d)."""
-    total = np.zeros((*weights.shape[:2], vectors.shape[2]))
-    for j, vector in enumerate(vectors):
-        total += weights[:, :, j, None] * vector[:, None]
-    return total
+    return each_product(weights, np.swapaxes(vectors, 0, 1))
 
 
 def sum_of_products(Q: np.ndarray, packed: np.ndarray) -> np.ndarray:

@@ -274,15 +274,6 @@ class RecordSums(NamedTuple):
     by_rows: tuple[Tensor, ...]  # latents of which every record's gradient is formed
 
 
-class _Part(NamedTuple):
-    """Gradients with respect to one latent; the fields are as in `RecordSums`."""
-
-    norms: Tensor | None  # None where no record depends on the latent
-    total: Tensor
-    kept: tuple[Tensor, ...] = ()
-    formed: bool = False
-
-
 def record_sums(graph: RecordGraph, latents: Sequence[Tensor]) -> RecordSums:
     """Build the norms and the weighted sum of per-record gradients from the frontier.
 
@@ -291,48 +282,41 @@ def record_sums(graph: RecordGraph, latents: Sequence[Tensor]) -> RecordSums:
     within a record would not cancel in the same way if they were added over the batch first.
     Raises `NoFrontierRuleError` where an edge has no rule.
     """
-    # a copy prevents rewrites: |f g| as |f| |g| turned a stable residual into a norm 33% short
+    # copies prevent rewrites: |f g| as |f| |g| turned a stable residual into a norm 33% short
     edges = {edge: deep_copy_op(c) for edge, c in cut_frontier(graph, latents).items()}
     weights = pt.vector("weights", dtype="float64")
-    # factors of products that depend on latents: kept, they are not computed again
-    latent_data: dict[Edge, Tensor] = {
-        edge: edge.data
-        for edge in edges
-        if isinstance(edge, Product) and set(latents).intersection(ancestors([edge.data]))
-    }
-    parts = {latent: _part(latent, edges, latent_data, weights, graph.rows) for latent in latents}
-    norms = [part.norms for part in parts.values() if part.norms is not None]
+    norms, totals, kept, by_rows = list[Tensor](), list[Tensor](), list[Tensor](), list[Tensor]()
+    for latent in latents:
+        touching = edges_of(latent, edges)
+        if not touching:
+            totals.append(pt.zeros((latent.size,)))
+        elif len(touching) == 1 and is_itself(touching[0].operand, latent):
+            [edge] = touching
+            norms.append(edge.norms(edges[edge]))
+            totals.append(edge.total(edges[edge], weights).ravel())
+            kept.append(edges[edge])
+            # a factor that depends on latents is not computed again
+            if isinstance(edge, Product) and not set(latents).isdisjoint(ancestors([edge.data])):
+                kept.append(edge.data)
+        else:
+            rows: Tensor = deep_copy_op(rows_of(latent, touching, edges, graph.rows))
+            norms.append(graph_norms(rows))
+            totals.append(sum_over_records(weights, rows))
+            kept.append(rows)
+            by_rows.append(latent)
     names = {leaf: name for name, leaf in graph.inputs.items()}
     return RecordSums(
         norms=norms[0] if len(norms) == 1 else graph_norms(pt.stack(norms, axis=1)),
-        kept=tuple(dict.fromkeys(kept for part in parts.values() for kept in part.kept)),
-        weighted_sum=pt.concatenate([part.total for part in parts.values()]),
+        kept=tuple(dict.fromkeys(kept)),
+        weighted_sum=pt.concatenate(totals),
         weights=weights,
         leaf_norms={
             edge.data_norms: names[edge.data]
             for edge in edges
             if isinstance(edge, Product) and edge.data in names
         },
-        by_rows=tuple(latent for latent, part in parts.items() if part.formed),
+        by_rows=tuple(by_rows),
     )
-
-
-def _part(
-    latent: Tensor,
-    edges: dict[Edge, Tensor],
-    latent_data: dict[Edge, Tensor],
-    weights: Tensor,
-    count: Tensor,
-) -> _Part:
-    touching = edges_of(latent, edges)
-    if not touching:
-        return _Part(None, pt.zeros((latent.size,)))
-    if len(touching) == 1 and is_itself(touching[0].operand, latent):
-        [edge] = touching
-        kept = (edges[edge], latent_data[edge]) if edge in latent_data else (edges[edge],)
-        return _Part(edge.norms(edges[edge]), edge.total(edges[edge], weights).ravel(), kept)
-    rows: Tensor = deep_copy_op(rows_of(latent, touching, edges, count))  # prevents rewrites
-    return _Part(graph_norms(rows), sum_over_records(weights, rows), (rows,), formed=True)
 
 
 def record_rows(graph: RecordGraph, latents: Sequence[Tensor]) -> Tensor:

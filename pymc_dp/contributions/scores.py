@@ -40,7 +40,7 @@ from pymc_dp.model import Records
 from pymc_dp.model.batch import STANDARD_UNIFORM, Outcomes
 from pymc_dp.model.graphs import LISTED, pt
 from pymc_dp.privacy.contribution import OWNER, Batch, RowContribution, UnitVector, take_rows
-from pymc_dp.privacy.norms import LARGEST_NORM, SQUARES, row_norms
+from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import ColumnSpec
 from pymc_dp.privacy.probe import ALIKE, MIXED, probe_records
 from pymc_dp.tables.weights import SurveyWeights
@@ -232,13 +232,7 @@ def both_outcomes(records: Records) -> Draw | None:
 
 def lengths(vectors: np.ndarray) -> np.ndarray:
     """Return the norms of vectors (rows, k, d), whatever their order in memory."""
-    if vectors.shape[-1] == 1:
-        norms = np.abs(vectors[:, :, 0])
-        return np.where(norms > LARGEST_NORM, np.inf, norms)
-    norms = np.asarray(np.sqrt(np.einsum("rkd,rkd->rk", vectors, vectors)))
-    unsafe = ~((norms > SQUARES[0]) & (norms < SQUARES[1]))
-    norms[unsafe] = row_norms(vectors[unsafe])  # and no other: their last bits would change
-    return norms
+    return row_norms(vectors.reshape(-1, vectors.shape[-1])).reshape(vectors.shape[:-1])
 
 
 def probabilities(norms: np.ndarray) -> np.ndarray:
@@ -283,12 +277,6 @@ class DrawnScores(NamedTuple):
         """How many numbers the scores of a record are."""
         return self.outcomes * (self.channels or self.d) * self.nodes + self.channels * self.d
 
-    def with_dispersion(self, dispersion: np.ndarray) -> "DrawnScores":
-        """Set the latents of the dispersion; a predictor that reads others too is not averaged."""
-        of_both = self.reach[:, dispersion].any(axis=1) & self.reach[:, ~dispersion].any(axis=1)
-        estimating = None if of_both.any() else self.estimating
-        return self._replace(dispersion=dispersion, estimating=estimating)
-
     def of_batch(self, batch: Batch, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return weights, (rows, outcomes, c), and vectors at a point, as in `Along`."""
         parts = self.parted(batch, z)
@@ -305,11 +293,18 @@ class DrawnScores(NamedTuple):
         return self.estimating.estimate(parts._replace(root=root))
 
 
-def drawn_scores(records: Records, estimating: Estimating | None = None) -> DrawnScores:
+def drawn_scores(
+    records: Records,
+    estimating: Estimating | None = None,
+    dispersion: np.ndarray | None = None,
+    survey: SurveyWeights | None = None,
+) -> DrawnScores:
     """Compile the scores, and the draws where the model says how to draw; Python is fastest.
 
-    A unit of several records has too many joint outcomes, so that they are always drawn.
+    A unit of several records has too many joint outcomes, so that they are always drawn. Scores
+    along a predictor that reads latents of the ``dispersion``, (d,), and others are not averaged.
     """
+    dispersion = np.zeros(records.size, bool) if dispersion is None else dispersion
     draw = compile_draws(records, DRAWS)
     both = both_outcomes(records)
     names = records.drawn
@@ -322,20 +317,22 @@ def drawn_scores(records: Records, estimating: Estimating | None = None) -> Draw
         reach = np.zeros((0, records.size), bool)
     else:
         parted, reach = _parted(shared, channels, names), channels.reach
-        if local or not 0 < len(channels.predictors) <= MOST_PREDICTORS:
+        of_both = reach[:, dispersion].any(axis=1) & reach[:, ~dispersion].any(axis=1)
+        if local or of_both.any() or not 0 < len(channels.predictors) <= MOST_PREDICTORS:
             estimating = None
     in_units = 1 + (DRAWS if draw else 0)
     return DrawnScores(
         outcomes=1 + len(BOTH) if both else in_units,
         outcomes_in_units=in_units,
         reach=reach,
-        dispersion=np.zeros(records.size, bool),
+        dispersion=dispersion,
         parted=parted,
         draw=both or draw,
         draw_for_units=draw,
         together=records.of_units,
         nodes=nodes_of_quadrature(records),
         estimating=estimating,
+        survey=survey,
     )
 
 

@@ -17,8 +17,7 @@ from pymc_dp.contributions.channels import (
     combined,
     coordinates,
     diagonals,
-    orthogonal,
-    scaled_pairs,
+    orthonormal,
     sum_of_products,
 )
 from pymc_dp.contributions.estimating import AT_POINT, Estimated, ratio
@@ -545,8 +544,7 @@ Spans = list[tuple[np.ndarray, np.ndarray]]
 class InSpan(NamedTuple):
     """Records' vectors in coordinates of the span of their scores."""
 
-    basis: np.ndarray  # (c, rows, d): orthogonal, each in latents of one part of scores
-    shares: np.ndarray  # (c, rows), or (c, 1): the factors that make it orthonormal, or 0
+    basis: np.ndarray  # (c, rows, d): orthonormal, or 0, each in latents of one part of scores
     scores: np.ndarray  # (rows, outcomes, c): whitened scores in this basis
     # (rows, ...): all parts of the joint vector, in this basis. Their norms are
     # those of the vectors: a change of coordinates keeps the norms of scores and of curvatures.
@@ -567,10 +565,7 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
         prepare=partial(_vectors_in_span, scores, spans),
         unit=_of_units(
             scores,
-            lambda held, at: (
-                combined(held.scores * held.shares.T[:, None], held.basis),
-                held.counting,
-            ),
+            lambda held, at: (combined(held.scores, held.basis), held.counting),
         ),
         draw=draw_at_point(scores.draw),
         together=scores.together,
@@ -583,35 +578,33 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
 def _vectors_in_span(scores: DrawnScores, spans: Spans, batch: Batch, at: At) -> InSpan:
     parts = scores.parted(batch, at.point)
     of_records = times(parts.vectors, at.whitening)
-    basis, shares, R = _basis(of_records, spans)
+    basis, R = _basis(of_records, spans)
     # A, (k, c, rows): A'A is the covariance of the predictors under q
-    root = None if at.root is None else orthogonal(times(of_records, at.root))[2]
+    root = None if at.root is None else orthonormal(times(of_records, at.root))[1]
     made = scores.estimated(parts, root)
     z = coordinates(R, made.weights)
     own = np.repeat([False, True], [int(reach.sum()) for _, reach in spans])
-    direction = None if at.direction is None else (product(basis, at.direction) * shares).T
+    direction = None if at.direction is None else product(basis, at.direction).T
     slopes = (
-        (lambda clipped: diagonals(basis, smat(scaled_pairs(clipped.slopes(), shares))))
+        (lambda clipped: diagonals(basis, smat(clipped.slopes())))
         if at.is_diagonal
         else Clipped.slopes
     )
     counting = scores.shares(batch)
     each = joint_vectors(z, at, Coordinates(own, direction, slopes), made, counting)
-    return InSpan(basis, shares, z, each, counting)
+    return InSpan(basis, z, each, counting)
 
 
-def _basis(vectors: np.ndarray, spans: Spans) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return Q, S and R as `orthogonal`, part by part of the latents."""
+def _basis(vectors: np.ndarray, spans: Spans) -> tuple[np.ndarray, np.ndarray]:
+    """Return Q and R as `orthonormal`, part by part of the latents."""
     if not spans[1][0].any():
-        return orthogonal(vectors)
-    each, rows = [orthogonal(vectors[reach] * part) for part, reach in spans], vectors.shape[1]
-    Q = np.concatenate([basis for basis, _, _ in each])
-    S = np.concatenate([np.broadcast_to(shares, (len(shares), rows)) for _, shares, _ in each])
-    R, first = np.zeros((len(Q), *vectors.shape[:2])), 0
-    for (_, reach), (_, _, own) in zip(spans, each, strict=True):
+        return orthonormal(vectors)
+    each = [orthonormal(vectors[reach] * part) for part, reach in spans]
+    R, first = np.zeros((sum(len(own) for _, own in each), *vectors.shape[:2])), 0
+    for (_, reach), (_, own) in zip(spans, each, strict=True):
         R[first : first + len(own), reach] = own
         first += len(own)
-    return Q, S, R
+    return np.concatenate([basis for basis, _ in each]), R
 
 
 def _sum_in_span(
@@ -622,12 +615,10 @@ def _sum_in_span(
     ends = ends_of_parts(c, diagonal, parts_of(scores.dispersion), is_weighted)
     weighted = held.vectors * weights[:, None]
     score, *matrices = np.split(weighted[:, : ends[2]], ends[:2], axis=1)
-    in_basis = score.T * held.shares
-    sums = [np.sum([u @ q for u, q in zip(in_basis, held.basis, strict=True)], axis=0)]
+    sums = [np.sum([u @ q for u, q in zip(score.T, held.basis, strict=True)], axis=0)]
     for packed in matrices:
         if diagonal or not packed.size:
             sums.append(packed.sum(axis=0))
         else:
-            pairs = scaled_pairs(packed, held.shares)
-            sums.append(svec(sum_of_products(held.basis, pairs)))
+            sums.append(svec(sum_of_products(held.basis, packed)))
     return np.concatenate([*sums, weighted[:, ends[2] :].sum(axis=0)])

@@ -9,13 +9,13 @@ The steps: which latents are jointly normal, by differences of the log prior; th
 form is an arrow (some dense rows, then a diagonal); the log density of the others, with its slope.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from pytensor.graph.replace import clone_replace, vectorize_graph
 
-from pymc_dp.contributions.channels import MANY_LATENTS
+from pymc_dp.contributions.channels import MANY_LATENTS, coordinates_of
 from pymc_dp.engine.sampler import LogDensity
 from pymc_dp.methods.prior import vectorized, with_identities
 from pymc_dp.model import Records
@@ -135,10 +135,10 @@ class Integrated(NamedTuple):
         the curvature in u; rounding that misses the mode makes it smaller. The gradient is the
         mean over u of that in theta (Fisher's identity).
         """
-        axes = self._axes(likelihood)
+        given = self.conditional(likelihood)
 
         def density(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            found = self._given(theta, likelihood, axes)
+            found = given(theta)
             value, slope = self.slope(theta, *self._average(found))
             z = self._joined(theta, found.mean)
             score = likelihood.linear - z @ likelihood.precision
@@ -147,33 +147,23 @@ class Integrated(NamedTuple):
 
         return density
 
-    def conditional(self, theta: np.ndarray, likelihood: NormalLikelihood) -> Conditional:
-        """Return the posterior of u given theta, (n, D - k)."""
-        return self._given(theta, likelihood, self._axes(likelihood))
-
-    def _axes(self, likelihood: NormalLikelihood) -> tuple[np.ndarray, np.ndarray]:
-        """Return eigenvalues and eigenvectors of the likelihood's precision of the last of u."""
-        last = self.u[self.dense :]
+    def conditional(self, likelihood: NormalLikelihood) -> Callable[[np.ndarray], Conditional]:
+        """Return the posterior of u as a function of theta, (n, D - k)."""
+        r, last = self.dense, self.u[self.dense :]
         values, vectors = np.linalg.eigh(likelihood.precision[np.ix_(last, last)])
-        return values, vectors
 
-    def _given(
-        self,
-        theta: np.ndarray,
-        likelihood: NormalLikelihood,
-        axes: tuple[np.ndarray, np.ndarray],
-    ) -> Conditional:
-        """Return the posterior of u given theta."""
-        r, (values, vectors) = self.dense, axes
-        near = np.broadcast_to(self.near, (len(theta), len(self.u)))
-        slope, P = self._of_prior(theta, near)
-        if not _is_one_factor(P[:, r:, r]):
-            whole = self._replace(dense=len(self.u))
-            return whole._given(theta, likelihood, whole._axes(likelihood))
-        A = P[:, :, :r] + likelihood.precision[np.ix_(self.u, self.u[:r])]
-        score = likelihood.linear - self._joined(theta, near) @ likelihood.precision
-        found = Conditional.of(slope + score[:, self.u], A, values + P[:, r : r + 1, r], vectors)
-        return found._replace(mean=near + found.mean)
+        def given(theta: np.ndarray) -> Conditional:
+            near = np.broadcast_to(self.near, (len(theta), len(self.u)))
+            slope, P = self._of_prior(theta, near)
+            if not _is_one_factor(P[:, r:, r]):
+                return self._replace(dense=len(self.u)).conditional(likelihood)(theta)
+            A = P[:, :, :r] + likelihood.precision[np.ix_(self.u, self.u[:r])]
+            score = likelihood.linear - self._joined(theta, near) @ likelihood.precision
+            linear, of_last = slope + score[:, self.u], values + P[:, r : r + 1, r]
+            found = Conditional.of(linear, A, of_last, vectors)
+            return found._replace(mean=near + found.mean)
+
+        return given
 
     def _of_prior(self, theta: np.ndarray, near: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the gradient in u, and of the precision the first columns and the diagonal."""
@@ -245,11 +235,10 @@ def integrated(records: Records, prior_draws: np.ndarray) -> Integrated:
 
     At most `MANY_LATENTS` coordinates are: they cost a matrix in every step.
     """
-    places = dict(zip(records.point, records.split(np.arange(records.size)), strict=True))
     draws = prior_draws[: 4 * PLACES]
-    chosen = _jointly_normal(log_prior_of(records), places, draws)
-    u = _among(places, chosen)
-    theta = np.setdiff1d(np.arange(records.size), u)
+    chosen = _jointly_normal(records, draws)
+    is_normal = _coordinates(records, chosen)
+    u, theta = np.flatnonzero(is_normal), np.flatnonzero(~is_normal)
     gradients, slope = _compiled(records, chosen)
     near = records.start[u]  # the prior's mean: near it gradients are small, and rounding is
     steps = np.maximum(draws[:, u].std(axis=0), np.finfo(float).tiny)
@@ -270,15 +259,13 @@ def integrated(records: Records, prior_draws: np.ndarray) -> Integrated:
     )
 
 
-def _jointly_normal(
-    log_prior: LogPrior, places: Mapping[str, np.ndarray], draws: np.ndarray
-) -> tuple[str, ...]:
+def _jointly_normal(records: Records, draws: np.ndarray) -> list[str]:
     """Name latents in which the log prior is quadratic at all values of the others."""
-    chosen: tuple[str, ...] = ()
-    for name in places:
-        u = _among(places, (*chosen, name))
-        if len(u) <= MANY_LATENTS and _is_quadratic(log_prior, u, draws):
-            chosen = (*chosen, name)
+    log_prior, chosen = log_prior_of(records), list[str]()
+    for name in records.latents:
+        u = _coordinates(records, [*chosen, name])
+        if u.sum() <= MANY_LATENTS and _is_quadratic(log_prior, u, draws):
+            chosen.append(name)
     return chosen
 
 
@@ -289,8 +276,8 @@ def log_prior_of(records: Records) -> LogPrior:
     return lambda z: np.asarray(compiled(z, np.zeros((len(z), 1, 0))))
 
 
-def _among(places: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
-    return np.concatenate([np.zeros(0, int), *[places[name].ravel() for name in names]])
+def _coordinates(records: Records, names: Sequence[str]) -> np.ndarray:
+    return coordinates_of(records, [records.latents[name] for name in names])
 
 
 def _is_quadratic(log_prior: LogPrior, u: np.ndarray, draws: np.ndarray) -> bool:

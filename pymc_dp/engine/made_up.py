@@ -7,6 +7,7 @@ as that of two layers of a network, or at which the Fisher information is singul
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from pytensor.graph.traversal import toposort
@@ -16,7 +17,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
-from pymc_dp.contributions.channels import MANY_LATENTS
+from pymc_dp.contributions.channels import MANY_LATENTS, combined
 from pymc_dp.contributions.scores import DrawnScores
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.methods.prior import Gradient, prior_precision
@@ -170,13 +171,8 @@ def away_from_stationary(
         start = np.where(still, start + width_at(start) * rng.normal(size=start.size), start)
     if scores.draw is None or records.local_latents or start.size > MANY_LATENTS:
         return start
-
     few = made_up(records, rng, ROWS // 10 + 20 * start.size)
-
-    def dependent_at(point: np.ndarray) -> np.ndarray:
-        return _dependent(scores, few, point)
-
-    singular = singular_latents(dependent_at, start, elsewhere)
+    singular = singular_latents(partial(_dependent, scores, few), start, elsewhere)
     if not singular.any():
         return start
     steps = rng.choice([-1, 1], start.size) * rng.uniform(1, 2, start.size)
@@ -242,9 +238,8 @@ def _dependent(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarra
     drawn_rows = rows | scores.draw(rows, point, rng) if scores.draw else rows
     with np.errstate(all="ignore"):
         weights, vectors = scores.of_batch(drawn_rows, point)
-    drawn = weights[:, 1:]
-    every = np.einsum("noc,cnd->ond", drawn, vectors) if scores.channels else drawn.swapaxes(0, 1)
-    of_outcomes = readable(every)
+        every = combined(weights, vectors) if scores.channels else weights
+    of_outcomes = readable(every[:, 1:].swapaxes(0, 1))
     if len(of_outcomes) < 2 * d:
         return np.zeros(d, bool)
     matrix, _ = balanced(of_outcomes)

@@ -20,8 +20,8 @@ from pymc_dp.contributions.whitened import (
 from pymc_dp.engine.clipping import Part
 from pymc_dp.engine.conditional import NormalLikelihood
 from pymc_dp.engine.constants import CONSTANTS
-from pymc_dp.engine.curvature import dense, inverse, matrix_blocks, vector_blocks
-from pymc_dp.engine.made_up import null_space_of
+from pymc_dp.engine.curvature import dense, matrix_blocks, vector_blocks
+from pymc_dp.engine.made_up import away_from_stationary, null_space_of
 from pymc_dp.engine.outcomes import OutcomeScale, outcome_scale, shape_latents
 from pymc_dp.engine.prior import (
     NormalPrior,
@@ -31,8 +31,8 @@ from pymc_dp.engine.prior import (
     prior_as_written,
 )
 from pymc_dp.engine.report import describe, doubts_of_chains, doubts_of_rounds
-from pymc_dp.engine.rounds import Known, State, begin, likelihood, update
-from pymc_dp.engine.start import first_point, measured, near_prior, point_at, unit_of_scores
+from pymc_dp.engine.rounds import Known, State, begin, covariance, likelihood, update
+from pymc_dp.engine.start import measured, near_prior, point_at, unit_of_scores
 from pymc_dp.methods.method import (
     Both,
     Compiled,
@@ -120,8 +120,8 @@ class Rounds:
     @cached_property
     def scores(self) -> DrawnScores:
         """Compile the scores."""
-        found = drawn_scores(self.records, self.terms.estimating)
-        return found.with_dispersion(self.dispersion)._replace(survey=self.terms.survey)
+        terms = self.terms
+        return drawn_scores(self.records, terms.estimating, self.dispersion, terms.survey)
 
     @cached_property
     def known(self) -> Known:
@@ -152,8 +152,10 @@ class Rounds:
 
     @cached_property
     def start(self) -> np.ndarray:
-        """Return where rounds begin without a method before them, (d,)."""
-        return first_point(self.records, self.slope(), self.scores)
+        """Return where rounds begin without a method before them, (d,): near the initial point."""
+        records, slope = self.records, self.slope()
+        start = near_prior(records, records.start, slope)
+        return away_from_stationary(records, start, slope, self.scores)
 
     def draw(self, state: State, draws: int, rng: np.random.Generator) -> Both:
         """Draw the posterior, with the width of the noise and without it."""
@@ -163,7 +165,7 @@ class Rounds:
             A, c = dense(found.A), found.c.reshape(-1)
             lost = dense(without.A) - A
             return self.written.draw(NormalLikelihood(c, A), lost, draws, rng)
-        wide, narrow = (dense(inverse(x.A + known.prior_precision)) for x in (found, without))
+        wide, narrow = (covariance(known, x) for x in (found, without))
         v = draw_gaussian(found.mean.reshape(-1), wide, draws, rng)
         less = shrunk(v, wide, narrow)
         return self._by_latents(v), None if less is None else self._by_latents(less)

@@ -6,7 +6,7 @@ the scale is known without any release: scores and curvatures of the location go
 square of the scale.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from pytensor.tensor.random import basic as rv
 from pytensor.tensor.random.basic import LogNormalRV, NormalRV
 from pytensor.tensor.shape import Shape, Shape_i
 
-from pymc_dp.contributions.channels import MANY_LATENTS
+from pymc_dp.contributions.channels import MANY_LATENTS, coordinates_of
 from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.made_up import ROWS, computes_with_columns, made_up
@@ -100,32 +100,22 @@ def outcome_scale(records: Records) -> OutcomeScale | None:
     [latent] = latents
     if latent in by_location or records.point[str(latent.name)].size > 1:
         return None
-    reads = [
-        np.full(records.point[key].size, z in by_location) for key, z in records.latents.items()
-    ]
-    before = list(records.latents).index(str(latent.name))
     slope = _slope_if_linear(latent, scale, float(records.point[str(latent.name)].item()))
     if slope is None:
         return None
-    return OutcomeScale(
-        latent=sum(flags.size for flags in reads[:before]),
-        location=np.concatenate(reads),
-        slope=slope,
-    )
+    own = int(coordinates_of(records, [latent]).argmax())
+    return OutcomeScale(own, coordinates_of(records, by_location), slope)
 
 
 def _slope_if_linear(latent: AnyVariable, scale: AnyVariable, at: float) -> float | None:
     """Return b if the scale is an exponential of b times its latent; one with a bound is not."""
-    log_scale = function([latent], pt.log(scale).ravel()[0], "python")
-    one = (1,) * latent.type.ndim
+    compiled = function([latent], pt.log(scale).ravel()[0], "python")
 
-    def slope(z: float) -> float:
-        high, low = (
-            float(log_scale(np.full(one, x, latent.type.dtype))) for x in (z + STEP, z - STEP)
-        )
-        return (high - low) / (2 * STEP)
+    def log_scale(z: float) -> float:
+        return float(compiled(np.full((1,) * latent.type.ndim, z, latent.type.dtype)))
 
-    slopes = [slope(at + far) for far in (-LINEAR_WITHIN, -1.0, 0.0, 1.0, LINEAR_WITHIN)]
+    places = [at + far for far in (-LINEAR_WITHIN, -1.0, 0.0, 1.0, LINEAR_WITHIN)]
+    slopes = [(log_scale(z + STEP) - log_scale(z - STEP)) / (2 * STEP) for z in places]
     return slopes[2] if np.ptp(slopes) < 1e-3 * abs(slopes[2]) else None
 
 
@@ -159,33 +149,33 @@ def shape_latents(records: Records) -> np.ndarray:
     if isinstance(node.op, rv.StudentTRV):
         read -= set(ancestors([parameters[2]]))
     means = on_batch(records, [stage.number], mean(graph), "python", stage.inputs)
-    found = _without_effect(records, [z in read for z in records.latents.values()], means)
+    found = _without_effect(records, read, means)
     return none if found.all() else found
 
 
-def _without_effect(records: Records, candidates: Sequence[bool], means: Means) -> np.ndarray:
-    """Return the coordinates, (d,), of those candidates that change no mean of made-up records."""
+def _without_effect(records: Records, read: set[AnyVariable], means: Means) -> np.ndarray:
+    """Return the coordinates, (d,), of latents that change no mean of made-up records."""
     rng = np.random.default_rng(0)
     rows = ROWS + 20 * records.size
     batch = made_up(records, rng, rows)
     # of moderate size, too: of a large mean, or one next to nothing, rounding leaves little
     moderate = {n: np.clip(x, -1, 1) if x.dtype.kind == "f" else x for n, x in batch.items()}
-    found = np.zeros(records.size, bool)
-    places = records.split(np.arange(records.size))
-    for own, is_candidate in zip(places, candidates, strict=True):
-        found[own.ravel()] = is_candidate and all(
-            _keeps_means(records, own.ravel(), means, rows, rng) for rows in (batch, moderate)
-        )
-    return found
+    still = [
+        z
+        for z in records.latents.values()
+        if z in read
+        and all(_keeps_means(records, z, means, rows, rng) for rows in (batch, moderate))
+    ]
+    return coordinates_of(records, still)
 
 
 def _keeps_means(
-    records: Records, own: np.ndarray, means: Means, batch: Batch, rng: np.random.Generator
+    records: Records, latent: AnyVariable, means: Means, batch: Batch, rng: np.random.Generator
 ) -> bool:
-    """Whether a move of these coordinates leaves the means of a batch as they are."""
+    """Whether a move of a latent leaves the means of a batch as they are."""
     here = records.start + rng.normal(size=records.size)
-    there = here.copy()
-    there[own] += rng.normal(size=own.size)
+    there, own = here.copy(), coordinates_of(records, [latent])
+    there[own] += rng.normal(size=own.sum())
     with np.errstate(all="ignore"):
         first, second = (np.asarray(means(batch, z, np.asarray(1))) for z in (here, there))
     both = np.isfinite(first) & np.isfinite(second)
@@ -195,12 +185,8 @@ def _keeps_means(
 
 
 def outcomes_alone(records: Records, of_units: bool) -> bool:
-    """Whether records, and not units of several, hold nothing but outcomes that can be drawn.
-
-    Latents of single records, which are integrated out, are drawn from their priors with them.
-    """
-    held = set(records.batch.inputs) - set(records.local_latents)
-    alone = held == set(records.drawn) and not of_units
+    """Whether records, and not units of several, hold nothing but outcomes that can be drawn."""
+    alone = set(records.batch.inputs) == set(records.drawn) and not of_units
     return alone and records.size <= MANY_LATENTS and not _draws_read_records(records)
 
 
@@ -212,12 +198,3 @@ def _draws_read_records(records: Records) -> bool:
             if stage.inputs.get(leaf) in set(ancestors([graph], blockers=lengths)):
                 return True
     return False
-
-
-def made_up_outcomes(records: Records, rows: int) -> Batch:
-    """Return outcomes of 0, to draw others in their place."""
-    shapes, inputs = records.shapes, records.batch.inputs
-    return {
-        name: np.zeros([rows if n is None else n for n in shapes[name]], inputs[name].type.dtype)
-        for name in records.drawn
-    }

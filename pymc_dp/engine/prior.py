@@ -21,6 +21,7 @@ from pymc.distributions.continuous import FlatRV
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
+from pymc_dp.contributions.channels import coordinates_of
 from pymc_dp.engine.centred import Centred, centred
 from pymc_dp.engine.conditional import Integrated, NormalLikelihood, integrated
 from pymc_dp.engine.constants import CONSTANTS
@@ -134,7 +135,7 @@ class PriorAsWritten:
         self.mixing[likelihood.linear.tobytes()] = mixing
         z = np.empty((draws, self.records.size))
         z[:, apart.theta] = theta
-        z[:, apart.u] = apart.conditional(theta, of_all).draw(rng)
+        z[:, apart.u] = apart.conditional(of_all)(theta).draw(rng)
         narrow = self._without_noise(z, lost)
         return self._as_written(z), None if narrow is None else self._as_written(narrow)
 
@@ -230,8 +231,7 @@ def prior_as_written(written: Records) -> PriorAsWritten:
     records = model.records
     terms = set(ancestors(records.batch.terms))
     names = [name for name, value in records.latents.items() if value in terms]
-    every = dict(zip(records.point, records.split(np.arange(records.size)), strict=True))
-    places = np.concatenate([every[name].ravel() for name in names])
+    places = np.flatnonzero(coordinates_of(records, terms))
     reduced = records._replace(
         latents={name: records.latents[name] for name in names},
         point={name: records.point[name] for name in names},

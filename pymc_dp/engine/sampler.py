@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Self
 
 import numpy as np
+from scipy.special import softmax
 
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.methods.normal import root_of
@@ -25,21 +26,12 @@ PROPOSALS, FREEDOM, LONGEST_TAIL = 3, 5.0, 0.7
 Values = Callable[[np.ndarray], np.ndarray]  # points (n, d) -> log density (n,)
 
 
-def weights_of(log: np.ndarray) -> np.ndarray:
-    """Return weights that sum to one; an outcome without a density has none."""
-    log = np.where(np.isfinite(log), log, -np.inf)
-    w = np.exp(log - log.max(axis=-1, keepdims=True))
-    return np.asarray(w / w.sum(axis=-1, keepdims=True))
-
-
 def draw_by_importance(
     values: Values, near: np.ndarray, draws: int, rng: np.random.Generator
 ) -> np.ndarray | None:
     """Draw from a density, (draws, d), from about where points, (n, d), are.
 
-    A Student-t distribution is moved to it by importance sampling, with weights that are flattened
-    where few points would have all (Cappé et al. 2004). Weights of the draws are Pareto-smoothed.
-    None where a few proposals would have all of them.
+    None where a few proposals would have all the weight.
     """
     from arviz_stats.base.array import array_stats  # loads what fits that draw otherwise need not
 
@@ -61,7 +53,7 @@ def draw_by_importance(
         return None
     if not tail <= LONGEST_TAIL:
         return None
-    shares = np.cumsum(weights_of(smoothed))
+    shares = np.cumsum(softmax(smoothed))
     places = np.searchsorted(shares[:-1], (np.arange(draws) + rng.random()) / draws)
     return np.asarray(z[rng.permutation(places)])
 
@@ -83,9 +75,9 @@ def _flattened(log: np.ndarray) -> np.ndarray:
     if np.isfinite(log).sum() < 2 * ENOUGH:
         raise FloatingPointError("The density is 0 at nearly all proposals.")
     power = 1.0
-    while (w := weights_of(power * log)) @ w > 1 / ENOUGH:
+    while (w := softmax(power * log)) @ w > 1 / ENOUGH:
         power *= 0.7
-    return w
+    return np.asarray(w)
 
 
 # points (n, d) -> log density (n,), and its gradient (n, d)
@@ -122,16 +114,7 @@ class Drawn(NamedTuple):
 
     points: np.ndarray  # (draws, d)
     stuck: float  # the share of chains that hardly moved, once they were warmed up
-    correlations: np.ndarray  # of the chains' first places and their last ones, (d,)
-    chains: int
-
-    @property
-    def unmixed(self) -> np.ndarray:
-        """Which coordinates kept the places where they began, (d,).
-
-        A correlation by chance has a standard deviation of one over the root of the chains.
-        """
-        return np.asarray(self.correlations > UNMIXED / self.chains**0.5)
+    unmixed: np.ndarray  # which coordinates kept the places where chains began, (d,)
 
     @property
     def has_mixed(self) -> bool:
@@ -165,32 +148,19 @@ def draw_by_hamiltonian(
                     # steps go further where more is accepted than should be
                     log_size += STEP_RATE * (float(probability.mean()) - CONSTANTS.accepted)
                 following = _root(chains.points)
-            drawn, chains = _drawn(log_density, chains, root, log_size, draws, length, rng)
+            first, places, accepted = chains.points, [], []
+            for _ in range(length * -(-draws // number)):
+                chains, probability = _trajectory(log_density, chains, root, log_size, rng)
+                places.append(chains.points)
+                accepted.append(probability)
+            points = np.concatenate(places[length - 1 :: length])[:draws]
+            stuck = float((np.mean(accepted, axis=0) < STUCK).mean())
+            # a correlation by chance has a standard deviation of one over the root of the chains
+            unmixed = _correlations(first, chains.points) > UNMIXED / number**0.5
+            drawn = Drawn(points, stuck, unmixed)
             if drawn.has_mixed:
                 break
     return drawn
-
-
-def _drawn(
-    log_density: LogDensity,
-    chains: Chains,
-    root: np.ndarray,
-    log_size: float,
-    draws: int,
-    thinning: int,
-    rng: np.random.Generator,
-) -> tuple[Drawn, Chains]:
-    """Keep the chains' places; return also where they end."""
-    first, kept, accepted = chains.points, [], []
-    for _ in range(-(-draws // len(first))):
-        for _ in range(thinning):
-            chains, probability = _trajectory(log_density, chains, root, log_size, rng)
-            accepted.append(probability)
-        kept.append(chains.points)
-    stuck = float((np.mean(accepted, axis=0) < STUCK).mean())
-    points = np.concatenate(kept)[:draws]
-    correlations = _correlations(first, chains.points)
-    return Drawn(points, stuck, correlations, len(first)), chains
 
 
 def _correlations(first: np.ndarray, last: np.ndarray) -> np.ndarray:

@@ -3,10 +3,9 @@
 import numpy as np
 from pymc.distributions.transforms import log, logodds, simplex
 
-from pymc_dp.contributions.scores import BITS, DrawnScores, size_of_scales, split_scales
+from pymc_dp.contributions.scores import BITS, size_of_scales, split_scales
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.curvature import matrix_blocks
-from pymc_dp.engine.made_up import away_from_stationary
 from pymc_dp.engine.rounds import Known, State, prepared
 from pymc_dp.methods.method import Values
 from pymc_dp.methods.prior import Gradient, prior_precision
@@ -17,12 +16,6 @@ from pymc_dp.privacy.contribution import Noisy, Query
 
 # Newton's steps of the prior alone
 MOST_STEPS = 100
-
-
-def first_point(records: Records, slope: Gradient, scores: DrawnScores) -> np.ndarray:
-    """Start at the initial point, or near it where that is stationary or far from the prior."""
-    start = near_prior(records, records.start, slope)
-    return away_from_stationary(records, start, slope, scores)
 
 
 def point_at(records: Records, found: Values) -> np.ndarray:

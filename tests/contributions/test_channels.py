@@ -6,14 +6,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from pymc_dp.contributions import channels
+from pymc_dp.contributions import channels, whitened
 from pymc_dp.contributions import scores as module
-from pymc_dp.contributions.channels import (
-    orthogonal,
-    orthonormal,
-    scaled_pairs,
-    sum_of_products,
-)
+from pymc_dp.contributions.channels import orthonormal, sum_of_products
 from pymc_dp.contributions.frontier import NoFrontierRuleError
 from pymc_dp.contributions.scores import drawn_scores, score_scales
 from pymc_dp.contributions.whitened import At, Dispersion, whitened_scores
@@ -177,7 +172,7 @@ def test_norms_in_coordinates_that_are_not_orthonormal_are_seen(fault, monkeypat
     contribution, at = whitened_scores(factored), context("hierarchical", BOUNDS[1])
     with np.errstate(all="ignore"):
         probe(contribution, spec, at)
-        monkeypatch.setattr(channels, "orthonormal", fault)
+        monkeypatch.setattr(whitened, "orthonormal", fault)
         with pytest.raises(FaultyContributionError):
             probe(contribution, spec, at)
 
@@ -202,8 +197,8 @@ def test_bases_are_orthonormal_whatever_the_vectors():
 def test_one_vector_of_any_length_is_a_basis_of_its_own_norm(exponent):
     norm = 10.0**exponent
     vectors = np.array([[[3.0, 4.0], [0.6 * norm, -0.8 * norm], [0.0, 0.0]]])
-    Q, S, R = orthogonal(vectors)
-    packed = scaled_pairs(np.full((3, 1), 0.5), S)
+    Q, R = orthonormal(vectors)
+    packed = np.full((3, 1), 0.5)
     np.testing.assert_allclose(sum_of_products(Q[:, :1], packed[:1]).trace(), 0.5)
     # a shorter vector counts as 0, and a longer one as not finite, and so does what is made of it
     size = 0.0 if norm < 1e-280 else norm if norm < 1e290 else np.nan

@@ -144,7 +144,7 @@ def test_groups_are_drawn_given_their_spread():
     hyper = found(groups)
     theta = np.log(np.full((4000, 1), 0.7))
     likelihood = LIKELIHOOD.among(hyper.places, hyper.records.size)
-    drawn = hyper.integrated.conditional(theta, likelihood).draw(np.random.default_rng(0))
+    drawn = hyper.integrated.conditional(likelihood)(theta).draw(np.random.default_rng(0))
     prior = 4 + 0.49 * np.eye(GROUPS)
     covariance = np.linalg.inv(np.linalg.inv(prior) + np.eye(GROUPS) / NOISE**2)
     a = drawn[:, [hyper.records.labels[i] != "mu" for i in hyper.integrated.u]]
@@ -167,6 +167,6 @@ def test_spreads_that_differ_where_no_draw_of_the_prior_shows_it_have_their_own_
     likelihood = NormalLikelihood(np.full(u, 50.0), 2500 * np.eye(u))
     of_all = likelihood.among(hyper.places, hyper.records.size)
     own, whole = (
-        x.conditional(theta, of_all).mean for x in (integrated, integrated._replace(dense=u))
+        x.conditional(of_all)(theta).mean for x in (integrated, integrated._replace(dense=u))
     )
     np.testing.assert_allclose(own, whole, rtol=1e-9)

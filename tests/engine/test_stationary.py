@@ -7,7 +7,7 @@ from scipy.stats import skewnorm
 
 import pymc_dp
 from pymc_dp.contributions.scores import drawn_scores
-from pymc_dp.engine import start as start_module
+from pymc_dp.engine import method
 from pymc_dp.engine.made_up import away_from_stationary
 from tests.zoo import build as model_of
 from tests.zoo import separated
@@ -129,7 +129,7 @@ def test_the_square_of_a_latent_is_found_without_noise():
 
 
 def test_rounds_that_stay_at_the_saddle_are_rejected(monkeypatch):
-    monkeypatch.setattr(start_module, "away_from_stationary", lambda records, start, *others: start)
+    monkeypatch.setattr(method, "away_from_stationary", lambda records, start, *others: start)
     with pytest.raises(AssertionError):
         test_the_square_of_a_latent_is_found_without_noise()
 

@@ -15,7 +15,7 @@ from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.contributions.checks import HISTOGRAM_NORM, outcome_histogram
 from pymc_dp.contributions.gradients import each_gradient, on_batch
 from pymc_dp.contributions.scores import UNDRAWN, compile_draws, drawn_name
-from pymc_dp.engine.outcomes import made_up_outcomes, outcomes_alone
+from pymc_dp.engine.outcomes import outcomes_alone
 from pymc_dp.methods.method import Compiled, Method, PrivateStart, Values
 from pymc_dp.methods.prior import finite_draws, prior_gradient
 from pymc_dp.model import Records
@@ -77,7 +77,8 @@ class ScalarMixture(NamedTuple):
         if draw is None or drawn is None:
             return None
         [leaf], latents = records.drawn, np.concatenate([records.start[None], drawn])
-        rng, one = np.random.default_rng(0), made_up_outcomes(records, 1)
+        dtype = str(records.batch.inputs[leaf].type.dtype)
+        rng, one = np.random.default_rng(0), {leaf: np.zeros(1, dtype)}
         drawn_for = [draw(one, z, rng) for z in latents]
         outcomes = [each[drawn_name(leaf)].ravel() for each in drawn_for if not each[UNDRAWN].any()]
         pooled = np.sort(np.concatenate([np.empty(0), *outcomes]))
@@ -87,7 +88,7 @@ class ScalarMixture(NamedTuple):
         return cls(
             records,
             leaf,
-            str(records.batch.inputs[leaf].type.dtype),
+            dtype,
             latents,
             pooled,
             density=on_batch(records, [], records.batch.log_likelihood(), "python"),

@@ -4,8 +4,8 @@ from .auditing.audit import audit as audit
 from .checking.check import Check as Check
 from .checking.check import Checks as Checks
 from .checking.check import check as check
-from .checking.release import ppc as ppc
-from .checking.release import score as score
+from .checking.private_checks import ppc as ppc
+from .checking.private_checks import score as score
 from .driver.doors import DPADVI as DPADVI
 from .driver.doors import DPSEP as DPSEP
 from .driver.doors import VIPS as VIPS
@@ -29,8 +29,8 @@ from .postprocess.effect import effect as effect
 from .postprocess.predict import predict as predict
 from .postprocess.vips import perplexity as perplexity
 from .postprocess.vips import reconstruct as reconstruct
-from .results.build import Composition as Composition
-from .results.build import compose as compose
+from .results.allow_list import Composition as Composition
+from .results.allow_list import compose as compose
 from .results.report import load as load
 from .results.report import save as save
 from .results.report import summary as summary

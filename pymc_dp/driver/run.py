@@ -51,7 +51,7 @@ from pymc_dp.privacy.contribution import (
 from pymc_dp.privacy.noise import TEST_SEED
 from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe
 from pymc_dp.privacy.wall import PrivacyWall, nothing
-from pymc_dp.results.build import Outcome
+from pymc_dp.results.allow_list import Outcome
 
 # the releases to make, and what to call whenever a partition has answered
 Steps = tuple[Iterator[int], Callable[[], None]]

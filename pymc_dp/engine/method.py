@@ -23,7 +23,7 @@ from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.curvature import dense, matrix_blocks, vector_blocks
 from pymc_dp.engine.made_up import away_from_stationary, null_space_of
 from pymc_dp.engine.outcomes import OutcomeScale, outcome_scale, shape_latents
-from pymc_dp.engine.prior import (
+from pymc_dp.engine.posterior import (
     NormalPrior,
     PriorAsWritten,
     drawn_or_wide,

@@ -16,7 +16,7 @@ from pymc_dp.engine.curvature import (
     positive,
     times,
 )
-from pymc_dp.engine.prior import Mixing, PriorAsWritten
+from pymc_dp.engine.posterior import Mixing, PriorAsWritten
 from pymc_dp.engine.rounds import Known, State, covariance, likelihood, white
 from pymc_dp.engine.sampler import STUCK
 from pymc_dp.methods.method import Doubt, Kind, quoted, uncentred

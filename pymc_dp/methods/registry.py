@@ -298,7 +298,7 @@ def _without_privacy(records: Records, options: PlainOptions) -> Method | OnScal
 
 DP_ADVI = MethodSpec(
     name="dp_advi",
-    build=partial(advi.build, of_paper("gradient_steps", "mean_field")),
+    build=partial(advi.build, of_paper("elbo_gradient_steps", "mean_field")),
     options=advi.AdviOptions,
     fits="any model; integrates latents of single records out",
     integrates=True,
@@ -328,7 +328,7 @@ METHODS: dict[str, MethodSpec] = {
         DP_ADVI,
         DP_ADVI._replace(
             name="dp_fullrank_advi",
-            build=partial(advi.build, of_paper("gradient_steps", "full_rank")),
+            build=partial(advi.build, of_paper("elbo_gradient_steps", "full_rank")),
             fits="the same, with all correlations from the first step on",
         ),
         MethodSpec(

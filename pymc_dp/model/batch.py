@@ -35,14 +35,14 @@ from pytensor.tensor.shape import Reshape, reshape
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.axis import (
+from pymc_dp.model.graphs import AnyVariable, Node, Tensor, pt, stored_value
+from pymc_dp.model.separation_proof import (
     RecordAxes,
     counted_rows,
     find_record_axes,
     gather_layout,
     refuse_mixing,
 )
-from pymc_dp.model.graphs import AnyVariable, Node, Tensor, pt, stored_value
 from pymc_dp.model.split import (
     KEPT_WHOLE,
     Split,

@@ -16,10 +16,10 @@ from pytensor.tensor.shape import Shape, Shape_i
 from scipy.sparse import issparse
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.axis import CENSORED, RecordAxes
 from pymc_dp.model.batch import batch_dtype
 from pymc_dp.model.graphs import AnyVariable
 from pymc_dp.model.harden import DataLeaf, HardenedModel
+from pymc_dp.model.separation_proof import CENSORED, RecordAxes
 from pymc_dp.model.split import is_entry_of_unit, without_lengths
 from pymc_dp.privacy.private_data import (
     Blocks,

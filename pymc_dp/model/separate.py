@@ -22,7 +22,6 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.axis import CENSORED, is_counted_axis, refuse_mixing
 from pymc_dp.model.batch import Outcomes, RecordGraph, build_graph, find_outcomes
 from pymc_dp.model.columns import make_columns, refuse_missing, without_unit
 from pymc_dp.model.graphs import (
@@ -36,7 +35,8 @@ from pymc_dp.model.graphs import (
     unproved_in,
 )
 from pymc_dp.model.harden import HardenedModel, harden, is_structural
-from pymc_dp.model.released import Outputs, Trusted, releasable, trusted_constants
+from pymc_dp.model.releasable import Outputs, Trusted, releasable, trusted_constants
+from pymc_dp.model.separation_proof import CENSORED, is_counted_axis, refuse_mixing
 from pymc_dp.model.split import (
     Dims,
     Prior,

@@ -29,7 +29,7 @@ from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.methods.registry import OpsOptions, SgldOptions
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import pt
-from pymc_dp.papers.gradient_steps import default_clip_norm, default_sample_rate
+from pymc_dp.papers.elbo_gradient_steps import default_clip_norm, default_sample_rate
 from pymc_dp.privacy.contribution import Batch, Noisy, Query
 from pymc_dp.privacy.noise import NORM_MARGIN, SecretRandom
 from pymc_dp.privacy.private_data import Partition

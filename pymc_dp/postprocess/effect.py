@@ -19,7 +19,14 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_dp.checking.release import COUNT_SHARE, Fitted, ask, drawn_leaf, later_budget, open_fitted
+from pymc_dp.checking.private_checks import (
+    COUNT_SHARE,
+    Fitted,
+    ask,
+    drawn_leaf,
+    later_budget,
+    open_fitted,
+)
 from pymc_dp.contributions import checks
 from pymc_dp.contributions.checks import Nodes, Place, Range, Values
 from pymc_dp.driver.fit import model_in_use
@@ -27,7 +34,7 @@ from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model import Records
 from pymc_dp.postprocess.predict import predict
 from pymc_dp.privacy.contribution import Noisy
-from pymc_dp.results.build import with_guarantee
+from pymc_dp.results.allow_list import with_guarantee
 from pymc_dp.results.report import warn_if_too_narrow
 from pymc_dp.tables.formula import changed_copy, is_bambi, pymc_model
 from pymc_dp.tables.given import refuse_bad_indices

@@ -25,9 +25,9 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.sparse import issparse
 
-from pymc_dp.model.axis import index_arrays
 from pymc_dp.model.graphs import Tensor, pt
 from pymc_dp.model.modes import rewritten
+from pymc_dp.model.separation_proof import index_arrays
 
 LARGEST = np.iinfo("int64").max
 

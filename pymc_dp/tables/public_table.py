@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from pymc_dp.model.released import NUMBERS, Trusted
+from pymc_dp.model.releasable import NUMBERS, Trusted
 
 Kind = Literal["number", "count", "yes_no", "ordered", "categories", "waiting_time"]
 LISTED = ("yes_no", "ordered", "categories")

@@ -8,7 +8,7 @@ import pytest
 
 import pymc_dp
 from pymc_dp import Ledger
-from pymc_dp.checking.release import _tails
+from pymc_dp.checking.private_checks import _tails
 from pymc_dp.contributions.checks import sort_by_rank
 from pymc_dp.ledger.file import fits_of
 from tests.checking.models import QUIETLY, ROWS, TERMS, bent, coin, columns, result, straight

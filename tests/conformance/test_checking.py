@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pymc_dp
-from pymc_dp.checking import release
+from pymc_dp.checking import private_checks
 from pymc_dp.contributions import checks as contributed
 from pymc_dp.privacy import clipping
 from tests.conformance import checks
@@ -144,8 +144,8 @@ def test_a_basis_that_is_not_orthonormal_is_rejected():
 
 
 def test_points_that_hold_data_are_rejected(monkeypatch):
-    found, points = ask("histogram", "linear"), release._points
-    monkeypatch.setattr(release, "_points", lambda *at: points(*at) + OTHER["real"].mean())
+    found, points = ask("histogram", "linear"), private_checks._points
+    monkeypatch.setattr(private_checks, "_points", lambda *at: points(*at) + OTHER["real"].mean())
     with pytest.raises(AssertionError):
         check_same(found, "histogram", "linear")
 
@@ -155,6 +155,6 @@ def test_summing_a_persons_records_is_rejected(monkeypatch):
     monkeypatch.setattr(clipping, "clip_factors", lambda norms, bound: np.ones_like(norms))
     by_person = {"kind": "histogram", "name": "logistic", "unit": "person_id"}
     assert checks.check_sensitivity(ask(**by_person), "logistic", unit=True) < 1
-    monkeypatch.setattr(release, "averaged_by_unit", lambda contribution: contribution)
+    monkeypatch.setattr(private_checks, "averaged_by_unit", lambda contribution: contribution)
     with pytest.raises(pymc_dp.ReleaseError):
         checks.check_sensitivity(ask(**by_person), "logistic", unit=True)

@@ -12,7 +12,7 @@ import pymc_dp
 from pymc_dp import PrivacyWarning
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.driver.fit import set_up
-from pymc_dp.papers import gradient_steps
+from pymc_dp.papers import elbo_gradient_steps
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.wall import PrivacyWall
 from tests import zoo
@@ -132,7 +132,7 @@ def test_a_graph_that_a_backend_cannot_run_is_refused_before_any_release(monkeyp
         return FactoredContribution(2, 0, norms=None, weighted_sum=None, prepare=prepare)
 
     monkeypatch.setattr(PrivacyWall, "release", lambda *a, **k: pytest.fail("released"))
-    monkeypatch.setattr(gradient_steps, "gradient", cannot_run)
+    monkeypatch.setattr(elbo_gradient_steps, "gradient", cannot_run)
     with pytest.raises(NotImplementedError, match="no rule for this operation.*Nothing was"):
         pymc_dp.fit(model=regression(), **{**GOOD, "n": 40})
 

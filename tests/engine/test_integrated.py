@@ -9,7 +9,7 @@ from scipy import stats
 
 from pymc_dp.engine import conditional as module
 from pymc_dp.engine.conditional import NormalLikelihood
-from pymc_dp.engine.prior import prior_as_written
+from pymc_dp.engine.posterior import prior_as_written
 from tests.zoo import separated
 
 GROUPS, ROWS, NOISE = 5, 60, 0.4

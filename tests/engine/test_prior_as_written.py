@@ -10,7 +10,7 @@ from scipy import stats
 import pymc_dp
 from pymc_dp.engine import report
 from pymc_dp.engine.conditional import NormalLikelihood
-from pymc_dp.engine.prior import Mixing, prior_as_written
+from pymc_dp.engine.posterior import Mixing, prior_as_written
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import separated
 

@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.engine.prior import prior_as_written
+from pymc_dp.engine.posterior import prior_as_written
 from tests.zoo import separated
 
 pytestmark = pytest.mark.filterwarnings("ignore::pymc_dp.errors.PosteriorWarning")

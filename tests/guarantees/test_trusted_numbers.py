@@ -20,7 +20,7 @@ from pytensor.scan import scan
 
 import pymc_dp
 from pymc_dp.model import separate
-from pymc_dp.results.build import Outcome, with_guarantee
+from pymc_dp.results.allow_list import Outcome, with_guarantee
 from tests import zoo
 from tests.zoo import build as model_of
 
@@ -247,7 +247,7 @@ def test_regular_arrays_of_a_likelihood_count_as_two_numbers(array, monkeypatch)
     count = listed("likelihood of y", lambda: by_array(pt.as_tensor(array)))
     assert count == declared + 2 + len(lengths)
     # the planted fault: the list leaves arrays out
-    constants = import_module("pymc_dp.model.released")
+    constants = import_module("pymc_dp.model.releasable")
     numbers = constants._numbers
 
     def scalars_alone(graphs, blockers, leaves, axes):

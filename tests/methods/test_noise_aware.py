@@ -18,7 +18,7 @@ from benchmarks.truth.problems import PROBLEMS
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.result import released_groups
 from pymc_dp.driver.run import compile_method, run, run_releases
-from pymc_dp.engine import prior
+from pymc_dp.engine import posterior
 from pymc_dp.methods.conjugate import BETA, DIRICHLET, GAMMA, NORMAL, NoisyBlock, draw
 from pymc_dp.methods.method import Staged
 from pymc_dp.privacy.wall import PrivacyWall
@@ -242,7 +242,7 @@ def test_what_the_noise_does_not_add_is_the_variance_without_privacy(
     model, name, exact = records()
     assert share_of_records(model, name, epsilon=epsilon) == pytest.approx(exact, rel=0.15)
     if shows:  # as if there were no noise
-        monkeypatch.setattr(prior, "draws_without_noise", lambda points, _: points)
+        monkeypatch.setattr(posterior, "draws_without_noise", lambda points, _: points)
         assert share_of_records(model, name, epsilon=epsilon) != pytest.approx(exact, rel=0.15)
 
 

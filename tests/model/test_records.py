@@ -18,7 +18,7 @@ from pymc_dp.contributions.gradients import gradient, gradient_rows, on_batch
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.advi import AdviOptions, build
 from pymc_dp.model import separate
-from pymc_dp.papers.gradient_steps import MEAN_FIELD, by_steps
+from pymc_dp.papers.elbo_gradient_steps import MEAN_FIELD, by_steps
 from tests import zoo
 from tests.zoo import separated
 

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import separate, separate_unread
-from pymc_dp.model.axis import needs
+from pymc_dp.model.separation_proof import needs
 from tests import zoo
 from tests.zoo import BINARY, CATEGORY, GROUP, REAL, SQUARE, D, N, X, separated
 

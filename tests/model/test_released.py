@@ -10,7 +10,7 @@ from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 
 import pymc_dp
-from pymc_dp.model import released as released_module
+from pymc_dp.model import releasable as released_module
 from pymc_dp.model import separate
 from tests import zoo
 from tests.zoo import COUNT, GROUP, REAL, D, N, X

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import pymc_dp
-from pymc_dp.results.build import released_part
+from pymc_dp.results.allow_list import released_part
 from pymc_dp.results.report import added_names
 from pymc_dp.testing import deterministic_noise
 

@@ -25,9 +25,9 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.type_other import NoneTypeT
 
-from pymc_dp.model.axis import RecordAxes
 from pymc_dp.model.graphs import AnyVariable, Node, inner_variables, layers, tensor_constants
 from pymc_dp.model.harden import DataLeaf, HardenedModel, is_size, is_structural, side_of_triangle
+from pymc_dp.model.separation_proof import RecordAxes
 from pymc_dp.model.split import KEPT_WHOLE, Dims, Split, without_lengths
 
 # numbers that formulas are made of; any other may have been computed from data

@@ -23,7 +23,8 @@ One update (`update`, from a released vector to the next state), in this order:
 3. curvature: the belief is prior to the released slope; then the path, the step between the last
    two scores where noise hides the slope, the null space, and the scale of outcomes, which shares
    no information with their location;
-4. regression: g_s = H (z - z_s) + e_s for all rounds s, to the posterior mean (`pooled`);
+4. regression: g_s = H (z - z_s) + e_s for all rounds s, to the posterior mean (`pooled`); rounds
+   whose norms leave out more than the latest one count less;
 5. step: to that mean, damped by 1 + r, where r is its length in white units, or up to twice as
    long as the step before in the same direction;
 6. scale of outcomes: its own step is exact, and all curvatures of the location go with it;
@@ -233,7 +234,8 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     # 3. curvature
     state, floored = _with_curvature(known, state, sums, noisy.sd, scored)
     # 4. regression
-    mean = _beside_prior(known, state, *pooled(known, state, z)).mean
+    biased = _with_bias(state, _bias(known, state, _left_out(known, state)))
+    mean = _beside_prior(known, state, *pooled(known, biased, z)).mean
     # 5. step
     step = mean - z
     of_location, squares = step.copy(), np.ones_like(step)
@@ -252,22 +254,16 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     lengths = state.lengths.add(sums.counts, share if is_near else 0.0)
     state = state._replace(lengths=lengths)
     left = _left_out(known, state)
-    bias = np.zeros((len(state.scored), *z.shape))
-    for part, own in zip(known.parts, left, strict=True):
-        for one, its in zip(state.scored, bias, strict=True):
-            its[part.latents] = own.at(one.norms[part.latents])
-    if state.report.noise_unit == 0:
-        bias = 0 * bias
     report = state.report._replace(
         noise_to_signal=noisy.noise_to_signal,
         step=step,
         length=length,
-        bias=bias,
+        bias=_bias(known, state, left),
         misfit=float(np.max([own.misfit for own in left])) if state.lengths.weight else np.nan,
     )
     # 8. coordinates
     state = state._replace(t=state.t + 1, report=report)
-    return prepared(known, state, point.reshape(-1), floored, left if is_near else None)
+    return prepared(known, state, point.reshape(-1), floored, left if lengths.weight else None)
 
 
 def _white_length(x: np.ndarray, H: np.ndarray, n: float) -> float:
@@ -453,23 +449,15 @@ def _beside_prior(known: Known, state: State, fitted: np.ndarray, S: np.ndarray)
 def likelihood(known: Known, state: State, noisy: bool = True) -> Likelihood:
     """Return what all rounds say of the likelihood, with the bias of the latest norm in its width.
 
-    Bias is no part of the means that rounds step to. Rounds with more bias count less here. If not
-    ``noisy``, S is next to 0: the width that records alone give. Where it says nothing that numbers
-    can hold, it is flat.
+    Rounds with more bias count less. If not ``noisy``, S is next to 0: the width that records alone
+    give. Where it says nothing that numbers can hold, it is flat.
     """
     P, mean = known.prior_precision, known.prior_mean
     flat = Likelihood(0.0 * P, 0.0 * mean, mean)
     if not state.scored:
         return flat
-    last = state.report.bias[-1]
-    more = np.maximum(state.report.bias**2 - last**2, 0.0)
-    state = state._replace(
-        scored=tuple(
-            one._replace(noise=one.noise + _of_sds(one.back, own**0.5))
-            for one, own in zip(state.scored, more, strict=True)
-        )
-    )
-    bias, m = _of_sds(state.scored[-1].back, last), state.scored[-1].point
+    state = _with_bias(state, state.report.bias)
+    bias, m = _of_sds(state.scored[-1].back, state.report.bias[-1]), state.scored[-1].point
     try:
         corrected = state
         for _ in range(4):
@@ -487,6 +475,27 @@ def likelihood(known: Known, state: State, noisy: bool = True) -> Likelihood:
 def _of_sds(back: np.ndarray, sds: np.ndarray) -> np.ndarray:
     """Return the covariance of independent errors of these sds in white coordinates."""
     return congruent(back, sds[..., None] ** 2 * np.eye(sds.shape[-1]))
+
+
+def _with_bias(state: State, bias: np.ndarray) -> State:
+    """Let rounds count less that leave out more than the latest one."""
+    more = np.maximum(bias**2 - bias[-1] ** 2, 0.0)
+    scored = (
+        one._replace(noise=one.noise + _of_sds(one.back, own**0.5))
+        for one, own in zip(state.scored, more, strict=True)
+    )
+    return state._replace(scored=tuple(scored))
+
+
+def _bias(known: Known, state: State, left: list[LeftOut]) -> np.ndarray:
+    """Return what the norms of each round leave out, in white units, (rounds, b, k)."""
+    bias = np.zeros((len(state.scored), *state.curvature.shape[:2]))
+    if state.report.noise_unit == 0:
+        return bias
+    for part, own in zip(known.parts, left, strict=True):
+        for one, its in zip(state.scored, bias, strict=True):
+            its[part.latents] = own.at(one.norms[part.latents])
+    return bias
 
 
 def _left_out(known: Known, state: State) -> list[LeftOut]:

@@ -73,6 +73,22 @@ def test_a_rate_far_from_the_middle_of_its_prior_is_found(monkeypatch, is_slow):
     assert found != is_slow
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_early_rounds_with_small_norms_do_not_keep_the_scale_of_heavy_tails_small(
+    monkeypatch, is_kept
+):
+    if not is_kept:  # the planted fault: a round counts as much whatever its norm leaves out
+        monkeypatch.setattr(rounds, "_with_bias", lambda state, bias: state)
+    rng, rows = np.random.default_rng(6), 30_000
+    x, is_far = rng.uniform(-1, 1, (rows, 2)), rng.random(rows) < 0.03
+    residual = np.where(is_far, rng.normal(-1, 2.2, rows), rng.normal(0, 0.55, rows))
+    with pm.Model() as model, deterministic_noise(2):
+        mean = pm.Normal("a", 0, 2) + pm.Data("x", x) @ pm.Normal("b", 0, 2, shape=2)
+        pm.Normal("y", mean, pm.HalfNormal("s", 1), observed=x @ [0.8, 0.3] + residual)
+        s = pymc_dp.fit(model=model, epsilon=1, delta=1e-5, **QUIETLY)["posterior"]["s"]
+    assert (abs(float(s.mean()) / residual.std() - 1) < 0.05) == is_kept
+
+
 def test_the_bias_of_clipped_gradient_steps_is_seen():
     model, answers = exponential()
     with deterministic_noise(1):

@@ -165,6 +165,7 @@ def relative_noise(specs: Sequence[ReleaseSpec]) -> list[float]:
 
     As if batches of a share q of the records cost q squared of what all records cost.
 
+    >>> from pymc_dp.accounting.plan import Full
     >>> one = ReleaseSpec("a", Full(), clip_norm=1.0, count=1)
     >>> four = ReleaseSpec("b", Full(), clip_norm=1.0, count=4, share=0.5)
     >>> relative_noise([one, four])  # each of the four costs a quarter of the one

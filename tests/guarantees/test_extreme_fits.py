@@ -11,7 +11,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.contributions import channels
+from pymc_dp.contributions import whitened
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
 from tests.conformance.model_classes import CLASSES, draw_data
@@ -100,12 +100,12 @@ def test_a_record_that_no_arithmetic_takes_adds_nothing(settings):
 @pytest.mark.filterwarnings("ignore:.* cannot occur under the model")
 def test_a_basis_that_is_not_finite_beside_a_finite_norm_is_caught(monkeypatch):
     # the fault of an earlier version: a vector that overflowed counted as one of length 0
-    genuine = channels.orthonormal
+    genuine = whitened.orthonormal
 
     def as_nothing(vectors):
         Q, R = genuine(vectors)
         return Q, np.nan_to_num(R)
 
-    monkeypatch.setattr(channels, "orthonormal", as_nothing)
+    monkeypatch.setattr(whitened, "orthonormal", as_nothing)
     with pytest.raises(pymc_dp.ReleaseError, match="is not finite"):
         fit(wide, with_extremes(["X"], reals=[LARGEST]))

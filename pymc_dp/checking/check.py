@@ -280,7 +280,7 @@ def prior_draws(model: pm.Model, posterior: xr.Dataset, public: Collection[str] 
             f"A prior reads the data `{name}`, which the fit did not declare public: give the "
             "model that was fitted."
         )
-    own = unproved_in(latents)  # a fit proves of drawing what it draws itself
+    own = unproved_in(latents)  # a fit checks the operations of draws that it makes itself
     for name in sorted(own.keys() - set(public)):
         raise NotImplementedError(
             f"A prior is drawn by `{name}`, which may hold private records. Fit it written as a "

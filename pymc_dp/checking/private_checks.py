@@ -40,7 +40,7 @@ FEWEST_DRAWS = 4
 RANKS = "ranks"
 MOST_BINS = 1000
 DRAWS = 100  # draws behind a record's log predictive density
-COUNT_SHARE = 0.5**0.5  # what a record adds to their count, over what it can add otherwise
+COUNT_SHARE = 0.5**0.5  # a record's entry in the count of records, over the bound on its others
 # what the square of a score adds, over that of the score: it says how records vary
 SQUARE_SHARE = 0.5
 Fits = Mapping[str, tuple[xr.DataTree, Any]]

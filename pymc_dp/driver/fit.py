@@ -323,7 +323,7 @@ def separation(
     numbers: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
 ) -> Callable[[pm.Model], tuple[Records, Callable[[], PrivateData]]]:
     """Read a model's data, units and weights; return what splits the model, on any scale."""
-    # `numbers` are public ones, by what they are, beside those of the model, weights and budget
+    # `numbers` are more public numbers, by what they are, that records are compared with
     advice.refuse_unfit(model)
     data = read_tables(read_numbers(data))
     refuse_bad_indices(model, data, budget.unit)

@@ -1,4 +1,4 @@
-"""The prior as the author wrote it, and the normal one that rounds take in its place.
+"""The posterior of rounds: the prior as written times what all rounds say of the likelihood.
 
 Rounds release scores of the latents that records read, under a normal prior. Where the author's is
 normal, and records read all of it, that is the one. Elsewhere it has the moments of draws of the

@@ -18,7 +18,7 @@ of W g. With `Known.estimating`, g is averaged over the posterior q that earlier
 
 One update (`update`, from a released vector to the next state), in this order:
 
-1. traces: clipping keeps a share of the slope, and makes the variance larger than it;
+1. traces: weights and clipping keep a share of the slope, and make the variance larger than it;
 2. score: as if nothing had been clipped;
 3. curvature: the belief is prior to the released slope; then the path, the step between the last
    two scores where noise hides the slope, the null space, and the scale of outcomes, which shares
@@ -106,9 +106,8 @@ class Scored(NamedTuple):
     def in_units(self, squares: np.ndarray) -> "Scored":
         """Return it on another scale of outcomes, with what scores are multiplied by, (b, k).
 
-        A covariance of scores goes with the product of two latents' numbers, a curvature, which is
-        no covariance but the variance of one record's scores, with its root: it is zero between
-        latents of the location and that of the scale.
+        A covariance of scores is multiplied by the product of two latents' numbers, and a
+        curvature, which goes with the scale as one score does, by the root of that product.
         """
         both, roots = outer(squares, squares), outer(squares**0.5, squares**0.5)
         return self._replace(
@@ -376,8 +375,8 @@ def pooled(known: Known, state: State, m: np.ndarray) -> tuple[np.ndarray, np.nd
 
     The covariance of e_s is that of the noise, a bend and a doubt of H; both grow with the distance
     x to m, (b, k). The doubt is that of noise on entries of H, less the path, along which H has a
-    release of its own; it is common to all rounds, so that their sandwich leaves it out, and S has
-    it once, at their average point. Return the estimate of H z, (b, k), and its covariance S.
+    release of its own; it is common to all rounds, so that bread, meat and bread leave it out, and
+    S has it once, at their average point. Return the estimate of H z, (b, k), and its covariance S.
     """
     H, P, n, rounds = state.curvature, known.prior_precision, state.number, state.scored
     path = (rounds[-1].point - rounds[0].point) * (len(H) == 1)  # of many it is not released

@@ -137,7 +137,7 @@ def releasable(
 def known_parts(
     hardened: HardenedModel, variables: Iterable[AnyVariable], lengths: set[int]
 ) -> Known:
-    """Gather what a deterministic may be made of, beside public data."""
+    """Gather what a deterministic may be made of: these, public data, undeclared arrays."""
     leaves = hardened.leaves.items()
     declared = [variable for variable, leaf in leaves if leaf.name in hardened.public]
     arrays = {variable: leaf.value for variable, leaf in leaves if not leaf.declared}

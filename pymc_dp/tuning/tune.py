@@ -246,7 +246,7 @@ def _query(records: Records, method: Method, state: Scored, rng: np.random.Gener
 def _calibrate(fits: Sequence[Setup], runs: float, epsilon: float) -> Selection:
     if not 1 < (checked_number("runs", runs) or 0) <= MOST:
         raise ValueError(f"runs={runs!r} must be above 1: it is the mean number of runs.")
-    if math.isinf(epsilon):  # of each fit it was checked for all else
+    if math.isinf(epsilon):  # `set_up_method` has refused every other bad value
         raise ValueError(f"epsilon={epsilon!r} must be finite.")
     asked = [(fit.plan, fit.method.releases) for fit in fits]
     return calibrate_selection(asked, float(runs), epsilon)

@@ -163,9 +163,10 @@ def _at_once(variable: AnyVariable) -> Tensor | None:
     if not isinstance(op, Blockwise) or not isinstance(op.core_op, LogSumExp):
         return None
     [x] = variable.owner.inputs
-    first = x.type.ndim - len(op.inputs_sig[0])  # of the axes of one point
+    dims = len(op.inputs_sig[0])  # of one point
+    first = x.type.ndim - dims
     of_all: Any = LogSumExp
-    found: Tensor = of_all(axis=[first + axis for axis in op.core_op.axis])(x)
+    found: Tensor = of_all(axis=[first + axis % dims for axis in op.core_op.axis])(x)
     return found
 
 

@@ -109,7 +109,8 @@ def _regular(value: np.ndarray, flat: np.ndarray) -> Iterator[np.ndarray]:
     if np.allclose(begin, begin[0], rtol=1e-6, atol=0):
         steps = np.arange(flat.size, dtype=flat.dtype)
         yield flat[0] + steps * (flat[1] - flat[0])
-        if flat.dtype.kind == "f":  # cast to whole numbers, their steps would differ
+        # of whole numbers, or of equal ones at the limit of precision, steps would differ
+        if flat.dtype.kind == "f" and begin[0] != 0:
             yield np.linspace(flat[0].item(), flat[-1].item(), flat.size)
             yield np.pi * (steps + 1)
 

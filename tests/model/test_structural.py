@@ -20,6 +20,7 @@ OTHER = {
     "nearly a triangle": np.r_[np.tril_indices(5)[0][:-1], 3],
     "two numbers": np.array([0.3, 4.1]),
     "whole numbers of which one is a record's": np.r_[np.zeros(29, int), 1],
+    "equal numbers and the next one": np.r_[np.full(5, 1.0), np.full(5, 1 + 2.0**-52)],
     "whole numbers that skip one": np.r_[0:9, 10],
     "whole numbers that rise late": np.repeat([0, 1, 2], [5, 4, 2]),
     "a hole in a fill": np.array([[1.0, 1.0], [1.0, np.nan]]),

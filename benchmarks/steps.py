@@ -24,7 +24,7 @@ import pymc_dp
 from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import compile_method
-from pymc_dp.model.modes import compile_mode
+from pymc_dp.model.compilation import compile_mode
 from pymc_dp.privacy.contribution import Noisy
 from pymc_dp.privacy.private_data import open_private
 from pymc_dp.privacy.wall import PrivacyWall

@@ -17,7 +17,7 @@ from pymc_dp import SurveyWeights
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.result import transform_draws
 from pymc_dp.driver.run import run_releases
-from pymc_dp.model.modes import without_c
+from pymc_dp.model.compilation import without_c
 from pymc_dp.testing import deterministic_noise
 
 SET = 300_000  # the number of the data set, and of the privacy noise

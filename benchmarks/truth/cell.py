@@ -15,7 +15,7 @@ from pymc_dp.driver.run import Setup, compile_method, run_releases
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.methods.method import Compiled
 from pymc_dp.model import Column, PrivateData
-from pymc_dp.model.modes import without_c
+from pymc_dp.model.compilation import without_c
 from pymc_dp.privacy.private_data import units_of
 
 DELTA = 1e-5

@@ -21,7 +21,7 @@ from pymc_dp.contributions.gradients import on_batch
 from pymc_dp.driver.result import transform_draws
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.model import Records, separate
-from pymc_dp.model.modes import function, without_c
+from pymc_dp.model.compilation import function, without_c
 
 # --- normal approximations of a density, from its value and gradient alone -----------------------
 

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from pymc_dp.filing import digest
+from pymc_dp.deployment_registry import digest
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "proofs"

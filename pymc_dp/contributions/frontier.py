@@ -24,8 +24,8 @@ from pytensor.tensor.special import LogAddExp, XLog1PY, XLogY
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.model.batch import RecordGraph, remake
+from pymc_dp.model.compilation import sum_over_records
 from pymc_dp.model.graphs import Node, Tensor, pt
-from pymc_dp.model.modes import sum_over_records
 from pymc_dp.model.separation_proof import gather_layout
 from pymc_dp.privacy.norms import graph_norms
 

@@ -25,8 +25,8 @@ from pymc_dp.contributions.local_latents import (
 )
 from pymc_dp.model import Records
 from pymc_dp.model.batch import RecordGraph, rebuilt
+from pymc_dp.model.compilation import function
 from pymc_dp.model.graphs import AnyVariable, Node, Tensor, pt
-from pymc_dp.model.modes import function
 from pymc_dp.privacy.contribution import (
     OWNER,
     Batch,

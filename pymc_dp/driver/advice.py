@@ -21,8 +21,8 @@ from pymc_dp.accounting.plan import unit_label
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
+from pymc_dp.model.compilation import as_written, rewritten
 from pymc_dp.model.graphs import AnyVariable, Node, Tensor, all_variables, pt, tensor_constants
-from pymc_dp.model.modes import as_written, rewritten
 from pymc_dp.model.split import simplify
 from pymc_dp.privacy.contribution import rows_along
 from pymc_dp.privacy.private_data import ColumnSpec

@@ -17,7 +17,7 @@ from pymc_dp.errors import PosteriorWarning
 from pymc_dp.methods.method import Both, Doubt, Draws, Kind, Method
 from pymc_dp.methods.prior import at_draws
 from pymc_dp.model import Records
-from pymc_dp.model.modes import function
+from pymc_dp.model.compilation import function
 from pymc_dp.model.split import named_dims
 from pymc_dp.results.allow_list import Outcome, with_guarantee
 

@@ -34,8 +34,8 @@ from pymc_dp.ledger.file import locked
 from pymc_dp.ledger.ledger import Booking, Ledger
 from pymc_dp.methods.method import Compiled, Method, in_words
 from pymc_dp.model import PrivateData, Records
+from pymc_dp.model.compilation import compile_mode
 from pymc_dp.model.graphs import AnyVariable
-from pymc_dp.model.modes import compile_mode
 from pymc_dp.privacy.contribution import (
     Batch,
     Contribution,

@@ -20,8 +20,8 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.methods.prior import at_draws
 from pymc_dp.model.batch import rebuilt, remake
+from pymc_dp.model.compilation import function
 from pymc_dp.model.graphs import AnyVariable, Node, Tensor, pt
-from pymc_dp.model.modes import function
 from pymc_dp.model.separate import Records
 
 

@@ -19,8 +19,8 @@ from pymc_dp.contributions.channels import MANY_LATENTS, coordinates_of
 from pymc_dp.engine.sampler import LogDensity
 from pymc_dp.methods.prior import vectorized, with_identities
 from pymc_dp.model import Records
+from pymc_dp.model.compilation import function
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
-from pymc_dp.model.modes import function
 
 
 class Conditional(NamedTuple):

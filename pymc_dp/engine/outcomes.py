@@ -23,8 +23,8 @@ from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.made_up import ROWS, computes_with_columns, made_up
 from pymc_dp.model import Records
 from pymc_dp.model.batch import Outcomes
+from pymc_dp.model.compilation import function
 from pymc_dp.model.graphs import AnyVariable, pt
-from pymc_dp.model.modes import function
 from pymc_dp.privacy.contribution import Batch
 
 

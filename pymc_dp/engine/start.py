@@ -10,8 +10,8 @@ from pymc_dp.engine.rounds import Known, State, prepared
 from pymc_dp.methods.method import Values
 from pymc_dp.methods.prior import Gradient, prior_precision
 from pymc_dp.model import Records
+from pymc_dp.model.compilation import AS_WRITTEN
 from pymc_dp.model.graphs import pt
-from pymc_dp.model.modes import AS_WRITTEN
 from pymc_dp.privacy.contribution import Noisy, Query
 
 # Newton's steps of the prior alone

@@ -41,8 +41,8 @@ from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.methods.prior import gradients, made_once, two_derivatives
 from pymc_dp.model import Records
 from pymc_dp.model.batch import RecordGraph
+from pymc_dp.model.compilation import as_written, function, without_c
 from pymc_dp.model.graphs import AnyVariable, Tensor
-from pymc_dp.model.modes import as_written, function, without_c
 from pymc_dp.model.split import named_dims
 from pymc_dp.privacy.contribution import Batch
 

@@ -18,8 +18,8 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.special import LogSumExp
 
 from pymc_dp.model import Records
+from pymc_dp.model.compilation import PYTHON, Kept, function, graph_key, without_c
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
-from pymc_dp.model.modes import PYTHON, Kept, function, graph_key, without_c
 from pymc_dp.model.split import rewrite
 
 Gradient = Callable[[np.ndarray], np.ndarray]  # point (d,) -> gradient (d,)

@@ -37,9 +37,9 @@ from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax, X
 from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
 
 from pymc_dp.errors import NotSeparableError
+from pymc_dp.model.compilation import as_written, without_c
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt, stored_value
 from pymc_dp.model.harden import DataLeaf, HardenedModel, is_structural
-from pymc_dp.model.modes import as_written, without_c
 from pymc_dp.model.separation_proof import RecordAxes, find_record_axes, gather_layout
 
 Terms = dict[str, AnyVariable]

@@ -27,9 +27,9 @@ from scipy.sparse import csr_matrix, issparse, vstack
 from pymc_dp.accounting.plan import unit_label
 from pymc_dp.errors import NotSeparableError, PosteriorWarning, PrivacyWarning
 from pymc_dp.model.batch import RecordGraph, before_casts
+from pymc_dp.model.compilation import as_written, rewritten
 from pymc_dp.model.graphs import AnyVariable, tensor_constants
 from pymc_dp.model.harden import is_structural
-from pymc_dp.model.modes import as_written, rewritten
 from pymc_dp.model.separation_proof import counted_rows, gather_layout
 from pymc_dp.model.split import Split, simplify
 from pymc_dp.privacy.private_data import Column, Columns, Partition, UnitBlocks, Units

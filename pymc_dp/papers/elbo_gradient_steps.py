@@ -29,7 +29,7 @@ from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.options import Options, Schedule
 from pymc_dp.methods.prior import prior_gradient
 from pymc_dp.model import Records
-from pymc_dp.model.modes import function
+from pymc_dp.model.compilation import function
 from pymc_dp.privacy.contribution import Noisy, Query
 
 

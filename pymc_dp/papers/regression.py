@@ -74,8 +74,8 @@ from pymc_dp.methods.normal import (
 from pymc_dp.methods.prior import flat_gradient, two_derivatives
 from pymc_dp.methods.vips import topics
 from pymc_dp.model import Records
+from pymc_dp.model.compilation import function
 from pymc_dp.model.graphs import Tensor
-from pymc_dp.model.modes import function
 from pymc_dp.privacy.contribution import Batch, FactoredContribution, Noisy, Query
 from pymc_dp.privacy.norms import SQUARES, joint_norms, product, rounded_product, row_norms
 

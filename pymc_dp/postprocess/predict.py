@@ -24,9 +24,9 @@ from pymc_dp.driver.fit import model_in_use
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.model.batch import rebuilt, remake
 from pymc_dp.model.columns import column
+from pymc_dp.model.compilation import PYTHON, without_c
 from pymc_dp.model.graphs import AnyVariable, unproved_in
 from pymc_dp.model.harden import HardenedModel, harden
-from pymc_dp.model.modes import PYTHON, without_c
 from pymc_dp.model.releasable import is_formula, known_parts
 from pymc_dp.model.separation_proof import RecordAxes
 from pymc_dp.model.split import (

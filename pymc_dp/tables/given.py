@@ -25,8 +25,8 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.sparse import issparse
 
+from pymc_dp.model.compilation import rewritten
 from pymc_dp.model.graphs import Tensor, pt
-from pymc_dp.model.modes import rewritten
 from pymc_dp.model.separation_proof import index_arrays
 
 LARGEST = np.iinfo("int64").max

@@ -15,7 +15,7 @@ from benchmarks.truth.problems import PROBLEMS
 from benchmarks.truth.run import Place, Task, file_of, read
 from benchmarks.truth.summary import summarise
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.model.modes import without_c
+from pymc_dp.model.compilation import without_c
 
 SETS, SIZE = 1000, 2
 PLAIN_SD = np.array([0.5, 2.0])

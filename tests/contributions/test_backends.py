@@ -21,7 +21,7 @@ import numpy as np, pymc as pm, pymc_dp, pytensor.tensor as pt
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.contributions.gradients import padded
 from pymc_dp.model import Column, separate
-from pymc_dp.model.modes import function
+from pymc_dp.model.compilation import function
 from pymc_dp.privacy import norms
 from pymc_dp.privacy.clipping import SumsByRecord
 from pymc_dp.privacy.noise import Grid, SecretRandom
@@ -107,7 +107,7 @@ SETTINGS = {"jax_enable_x64": False, "jax_default_matmul_precision": "TF32_TF32_
 
 SET = """
 import jax, pytensor.link.jax.dispatch
-from pymc_dp.model import modes
+from pymc_dp.model import compilation
 from pytensor.link.jax.linker import JAXLinker
 
 with pm.Model() as model:
@@ -130,7 +130,7 @@ for name, value in json.loads(sys.argv[2]).items():
     found[name] = total("jax")
     jax.config.update(name, default)
 # PyTensor's own linker leaves precision to JAX's settings
-modes.JaxInDoubles = JAXLinker
+compilation.JaxInDoubles = JAXLinker
 jax.config.update("jax_enable_x64", False)
 found["own linker"] = total("jax")
 """

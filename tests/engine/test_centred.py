@@ -9,7 +9,7 @@ from pymc_dp.contributions.scores import compile_draws
 from pymc_dp.engine.centred import centred
 from pymc_dp.engine.conditional import log_prior_of
 from pymc_dp.model import separate
-from pymc_dp.model.modes import function
+from pymc_dp.model.compilation import function
 from pymc_dp.testing import deterministic_noise
 
 ROWS, GROUPS = 600, 8

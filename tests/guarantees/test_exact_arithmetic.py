@@ -13,8 +13,8 @@ import pymc_dp
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.contributions.scores import DrawnScores, lengths
 from pymc_dp.driver.fit import set_up
+from pymc_dp.model.compilation import function
 from pymc_dp.model.graphs import pt
-from pymc_dp.model.modes import function
 from pymc_dp.privacy.clipping import SumsByUnit
 from pymc_dp.privacy.contribution import Query, RowContribution, unit_vector
 from pymc_dp.privacy.noise import SecretRandom

@@ -25,10 +25,10 @@ from pytensor.tensor.special import XLogY
 
 import pymc_dp
 from pymc_dp.errors import NotSeparableError
+from pymc_dp.model import compilation as compiling
 from pymc_dp.model import graphs, separate
-from pymc_dp.model import modes as compiling
+from pymc_dp.model.compilation import function
 from pymc_dp.model.graphs import is_known_transform, tensor_constants
-from pymc_dp.model.modes import function
 from pymc_dp.model.separation_proof import needs
 from tests.zoo import build as model_of
 from tests.zoo import separated

@@ -11,8 +11,8 @@ import pytest
 import xarray as xr
 
 import pymc_dp
-from pymc_dp.model import modes as kept
-from pymc_dp.model.modes import function
+from pymc_dp.model import compilation as kept
+from pymc_dp.model.compilation import function
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import build, hierarchical
 

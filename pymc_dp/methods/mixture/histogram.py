@@ -19,7 +19,7 @@ from pymc_dp.engine.outcomes import outcomes_alone
 from pymc_dp.methods.method import Compiled, Method, PrivateStart, Values
 from pymc_dp.methods.prior import finite_draws, prior_gradient
 from pymc_dp.model import Records
-from pymc_dp.model.modes import function
+from pymc_dp.model.compilation import function
 from pymc_dp.privacy.contribution import Batch, Noisy, Query
 
 

@@ -8,7 +8,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.model.modes import compile_mode
+from pymc_dp.model.compilation import compile_mode
 
 ROWS = 2000
 

@@ -9,7 +9,7 @@ from scipy.stats import norm
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.methods.sep import network as rules
 from pymc_dp.methods.sep.network import Moments, propagate
-from pymc_dp.model.modes import function
+from pymc_dp.model.compilation import function
 
 DRAWS = 40_000
 X = np.random.default_rng(3).normal(size=(2, 5))

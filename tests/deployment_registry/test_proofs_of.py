@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pymc_dp.filing import CHECKS, EVERY_SUM, PAGES, pages_of, proofs_of
+from pymc_dp.deployment_registry import CHECKS, EVERY_SUM, PAGES, pages_of, proofs_of
 from pymc_dp.methods.registry import METHODS
 from tests.docs.test_proofs import PAGES as TEXTS
 from tests.docs.test_proofs import proofs as extension

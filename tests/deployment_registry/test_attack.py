@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from scipy.stats import norm
 
-from pymc_dp.filing import attack_bounds
+from pymc_dp.deployment_registry import attack_bounds
 
 DELTAS = np.geomspace(1e-10, 0.1, 19)
 

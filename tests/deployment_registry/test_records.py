@@ -13,7 +13,7 @@ import yaml
 
 import pymc_dp
 from pymc_dp.auditing.audit import Audit
-from pymc_dp.filing import DECLARED
+from pymc_dp.deployment_registry import DECLARED
 from pymc_dp.testing import deterministic_noise
 
 SECRET = 123456.78125

@@ -7,7 +7,7 @@ import pytest
 from pytensor.compile.mode import Mode
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_dp.model.modes import as_written, function
+from pymc_dp.model.compilation import as_written, function
 
 x, k, small = pt.dmatrix("x"), pt.ivector("k"), pt.bvector("small")
 INPUTS = [x, k, small]

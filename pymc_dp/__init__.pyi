@@ -19,7 +19,7 @@ from .errors import NotSeparableError as NotSeparableError
 from .errors import PosteriorWarning as PosteriorWarning
 from .errors import PrivacyWarning as PrivacyWarning
 from .errors import ReleaseError as ReleaseError
-from .filing import privacy_report as privacy_report
+from .deployment_registry import privacy_report as privacy_report
 from .ledger.ledger import Ledger as Ledger
 from .papers.kl_bound import sep_kl_bound as sep_kl_bound
 from .plots import plot_noise as plot_noise

@@ -6,6 +6,7 @@ from .checking.check import Checks as Checks
 from .checking.check import check as check
 from .checking.private_checks import ppc as ppc
 from .checking.private_checks import score as score
+from .deployment_registry import privacy_report as privacy_report
 from .driver.doors import DPADVI as DPADVI
 from .driver.doors import DPSEP as DPSEP
 from .driver.doors import VIPS as VIPS
@@ -19,7 +20,6 @@ from .errors import NotSeparableError as NotSeparableError
 from .errors import PosteriorWarning as PosteriorWarning
 from .errors import PrivacyWarning as PrivacyWarning
 from .errors import ReleaseError as ReleaseError
-from .deployment_registry import privacy_report as privacy_report
 from .ledger.ledger import Ledger as Ledger
 from .papers.kl_bound import sep_kl_bound as sep_kl_bound
 from .plots import plot_noise as plot_noise

@@ -66,7 +66,7 @@ def clipped_to(at: At, norm: float) -> At:
         dispersion = dispersion._replace(bound=norm * own.sum() ** 0.5)
     return at._replace(
         score_bound=norm * (~own).sum() ** 0.5,
-        curvature_bound=1e9,
+        leverage_bound=1e9,
         dispersion=dispersion,
         direction=None,
         root=None,

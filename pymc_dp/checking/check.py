@@ -274,6 +274,12 @@ def widths(values: xr.Dataset) -> xr.Dataset:
 def prior_draws(model: pm.Model, posterior: xr.Dataset, public: Collection[str] = ()) -> xr.Dataset:
     """Draw the prior of the latents that a posterior holds; ``public`` is what the fit declared."""
     latents = [rv for rv in model.free_RVs if rv.name in posterior]
+    if not latents:
+        names = ", ".join(f"`{rv.name}`" for rv in model.free_RVs)
+        raise ValueError(
+            f"The posterior holds none of the model's latents, {names}: give the model that was "
+            "fitted."
+        )
     read = set(ancestors(latents)).intersection(model.data_vars)
     for name in sorted({str(variable.name) for variable in read}.difference(public)):
         raise ValueError(

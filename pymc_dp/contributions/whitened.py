@@ -83,7 +83,8 @@ class At(NamedTuple):
     # between latents of the dispersion and others
     whitening: np.ndarray
     score_bound: float  # norm that W g is clipped to, in latents that are not of the dispersion
-    curvature_bound: float  # norm that the slope of W g is clipped to
+    # mean squared norm of W g from which on a record weighs less; its slope is clipped to it, too
+    leverage_bound: float
     # the direction in which the curvature is released by itself, a whitened vector of length 1,
     # (d,); None for none
     direction: np.ndarray | None = None
@@ -149,12 +150,12 @@ class At(NamedTuple):
     @property
     def curvature_scale(self) -> float:
         """The factor of curvatures in the vector."""
-        return self._scale(SLOPE, self.curvature_bound)
+        return self._scale(SLOPE, self.leverage_bound)
 
     @property
     def trace_scale(self) -> float:
         """The factor of the two traces in the vector."""
-        return self._scale(TRACE, self.curvature_bound)
+        return self._scale(TRACE, self.leverage_bound)
 
     @property
     def along_scale(self) -> float:
@@ -340,9 +341,9 @@ def clipped_scores(z: np.ndarray, at: At, dispersion: np.ndarray) -> Clipped:
     z = np.ascontiguousarray(z)  # what is added up in another order has other last bits
     clip = _from_both if z.shape[1] == 1 + len(BOTH) else _from_draws
     if at.dispersion is None:
-        return clip(z, at.score_bound, at.curvature_bound)
+        return clip(z, at.score_bound, at.leverage_bound)
     location, own = (
-        clip(np.ascontiguousarray(z[..., part]), bound, at.curvature_bound)
+        clip(np.ascontiguousarray(z[..., part]), bound, at.leverage_bound)
         for part, bound in ((~dispersion, at.score_bound), (dispersion, at.dispersion.bound))
     )
     joined = []
@@ -444,7 +445,7 @@ def joint_vectors(
         at.products_scale * _products(score, counting, at).T,
         at.counts_scale * clipped.counts.T,
         at.along_scale * along[None],
-        at.trace_scale * np.fmin(clipped.traces, at.curvature_bound),
+        at.trace_scale * np.fmin(clipped.traces, at.leverage_bound),
     ]
     each = np.concatenate(parts)  # in this order in memory, loops over records are long
     return each.T if counting is None else (each * counting).T
@@ -462,7 +463,7 @@ def slope_share(made: Estimated) -> np.ndarray | None:
 
 def kept_of_curvature(curvature: np.ndarray, at: At) -> np.ndarray:
     """Return the factors, (rows,), that clip curvatures."""
-    return clip_factors(row_norms(curvature), at.curvature_bound)
+    return clip_factors(row_norms(curvature), at.leverage_bound)
 
 
 def _products(score: np.ndarray, counting: np.ndarray | None, at: At) -> np.ndarray:

@@ -136,7 +136,7 @@ class PriorAsWritten:
         z = np.empty((draws, self.records.size))
         z[:, apart.theta] = theta
         z[:, apart.u] = apart.conditional(of_all)(theta).draw(rng)
-        narrow = self._without_noise(z, lost)
+        narrow = self._narrowed(z, lost)
         return self._as_written(z), None if narrow is None else self._as_written(narrow)
 
     def _theta(
@@ -164,7 +164,7 @@ class PriorAsWritten:
         found = dict(zip(self.records.point, self.records.split(z), strict=True))
         return dict(zip(self.written, self.model.as_written(found), strict=True))
 
-    def _without_noise(self, z: np.ndarray, lost: np.ndarray) -> np.ndarray | None:
+    def _narrowed(self, z: np.ndarray, lost: np.ndarray) -> np.ndarray | None:
         """Move all latents, (n, D), by their regression on what records read, which shrinks."""
         read = z[:, self.places]
         narrow = draws_without_noise(read, lost)

@@ -131,7 +131,7 @@ class Report(NamedTuple):
     """What the latest round says of itself."""
 
     step: np.ndarray  # to the mean of the regression, (b, k)
-    bias: np.ndarray  # what the latest norms leave out, in white units, (rounds, b, k)
+    left: tuple[LeftOut, ...] = ()  # what norms leave out of each part; none before any counts
     noise_unit: float = 0.0  # noise multiplier of a release that would take the whole budget
     noise_to_signal: float = np.nan
     kept: float = 1.0  # share of the slope that weights and clipping keep
@@ -192,14 +192,14 @@ def begin(known: Known, start: np.ndarray) -> State:
         start,
         np.ones(d) if diagonal else np.eye(d),
         score_bound=1.0,
-        curvature_bound=1.0,
+        leverage_bound=1.0,
         direction=np.full(d, d**-0.5),
         dispersion=of_dispersion[0] if of_dispersion else None,
         root=None if known.estimating is None else np.ones(d) if diagonal else np.eye(d),
         products=known.products,
     )
-    report = Report(np.zeros(blocks), np.zeros((0, *blocks)))
-    return State(at, 0.0 * unit, Lengths(np.zeros((len(known.parts), BINS))), report)
+    lengths = Lengths(np.zeros((len(known.parts), BINS)))
+    return State(at, 0.0 * unit, lengths, Report(np.zeros(blocks)))
 
 
 def update(known: Known, state: State, query: Query, noisy: Noisy) -> State:
@@ -225,15 +225,13 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     norms = [np.where(p.latents, c, 0.0) for p, c in zip(known.parts, bounds, strict=True)]
     score_noise = _of_sds(back, vector_blocks(score_sd))
     scored = Scored(z, score, score_noise, state.curvature, back, np.sum(norms, axis=0))
-    state = state._replace(report=state.report._replace(kept=kept, excess=excess))
-    state = state._replace(
-        traces=traces,
-        score_variance=_score_variance(known, state, sums, noisy.sd, back),
-    )
+    J = _score_variance(known, state, sums, noisy.sd, back, kept)
+    report = state.report._replace(kept=kept, excess=excess)
+    state = state._replace(report=report, traces=traces, score_variance=J)
     # 3. curvature
     state, floored = _with_curvature(known, state, sums, noisy.sd, scored)
     # 4. regression
-    biased = _with_bias(state, _bias(known, state, _left_out(known, state)))
+    biased = _with_bias(state, _bias(known, state))
     mean = _beside_prior(known, state, *pooled(known, biased, z)).mean
     # 5. step
     step = mean - z
@@ -251,18 +249,17 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     # 7. clipping
     is_near = length <= CONSTANTS.near  # far from the mode all scores are long
     lengths = state.lengths.add(sums.counts, share if is_near else 0.0)
-    state = state._replace(lengths=lengths)
-    left = _left_out(known, state)
+    left = _left_out(known, state, lengths)
     report = state.report._replace(
         noise_to_signal=noisy.noise_to_signal,
         step=step,
         length=length,
-        bias=_bias(known, state, left),
-        misfit=float(np.max([own.misfit for own in left])) if state.lengths.weight else np.nan,
+        left=left,
+        misfit=float(np.max([own.misfit for own in left])) if lengths.weight else np.nan,
     )
     # 8. coordinates
-    state = state._replace(t=state.t + 1, report=report)
-    return prepared(known, state, point.reshape(-1), floored, left if lengths.weight else None)
+    state = state._replace(t=state.t + 1, lengths=lengths, report=report)
+    return prepared(known, state, point.reshape(-1), floored)
 
 
 def _white_length(x: np.ndarray, H: np.ndarray, n: float) -> float:
@@ -350,7 +347,7 @@ def _with_curvature(
 
 
 def _score_variance(
-    known: Known, state: State, sums: Sums, sd: float, back: np.ndarray
+    known: Known, state: State, sums: Sums, sd: float, back: np.ndarray, kept: float
 ) -> np.ndarray | None:
     """Filter the variance of the sum of weighted scores, from products of weighted scores.
 
@@ -358,7 +355,7 @@ def _score_variance(
     """
     if not known.products:
         return None
-    H, n, at, W, kept = state.curvature, state.number, state.at, white(state.at), state.report.kept
+    H, n, at, W = state.curvature, state.number, state.at, white(state.at)
     noise = max(sd / at.products_scale / 2**0.5 / n, LEAST_NOISE) / kept**2
     J = H if state.score_variance is None else state.score_variance
     before = congruent(W, J) / n
@@ -455,8 +452,8 @@ def likelihood(known: Known, state: State, noisy: bool = True) -> Likelihood:
     flat = Likelihood(0.0 * P, 0.0 * mean, mean)
     if not state.scored:
         return flat
-    state = _with_bias(state, state.report.bias)
-    bias, m = _of_sds(state.scored[-1].back, state.report.bias[-1]), state.scored[-1].point
+    sds, m = _bias(known, state), state.scored[-1].point
+    bias, state = _of_sds(state.scored[-1].back, sds[-1]), _with_bias(state, sds)
     try:
         corrected = state
         for _ in range(4):
@@ -486,43 +483,36 @@ def _with_bias(state: State, bias: np.ndarray) -> State:
     return state._replace(scored=tuple(scored))
 
 
-def _bias(known: Known, state: State, left: list[LeftOut]) -> np.ndarray:
+def _bias(known: Known, state: State) -> np.ndarray:
     """Return what the norms of each round leave out, in white units, (rounds, b, k)."""
     bias = np.zeros((len(state.scored), *state.curvature.shape[:2]))
     if state.report.noise_unit == 0:
         return bias
-    for part, own in zip(known.parts, left, strict=True):
+    for part, own in zip(known.parts, state.report.left, strict=False):
         for one, its in zip(state.scored, bias, strict=True):
             its[part.latents] = own.at(one.norms[part.latents])
     return bias
 
 
-def _left_out(known: Known, state: State) -> list[LeftOut]:
+def _left_out(known: Known, state: State, lengths: Lengths) -> tuple[LeftOut, ...]:
     """Return what norms leave out of each part."""
-    sums, weight = state.lengths
+    sums, weight = lengths
     sd_unit = state.report.noise_unit * joint_norm(known.products) / COUNTS
     sd = sd_unit * (2 * len(known.parts)) ** 0.5 / max(weight, 1e-12) ** 0.5
-    return [
+    return tuple(
         left_out(own / max(weight, 1e-12), sd, part, state.number, known.is_centred)
         for own, part in zip(sums, known.parts, strict=True)
-    ]
+    )
 
 
-def prepared(
-    known: Known,
-    state: State,
-    point: np.ndarray,
-    floored: np.ndarray,
-    left: list[LeftOut] | None = None,
-) -> State:
+def prepared(known: Known, state: State, point: np.ndarray, floored: np.ndarray) -> State:
     """Set the point, (d,), the coordinates and the bounds of the next round.
 
-    ``floored`` is the curvature, with a floor where noise hides it. ``left`` chooses the clip
-    norms; by default they are the least.
+    ``floored`` is the curvature, with a floor where noise hides it.
     """
     n, P, noise_unit = state.number, known.prior_precision, state.report.noise_unit
     W = whitening(floored + P, n, [part.latents for part in known.parts])
-    bounds = _bounds(known, state, left)
+    bounds = _bounds(known, state)
     c = vector_blocks(point) - (state.scored[0].point if state.scored else vector_blocks(point))
     along = np.linalg.solve(W.swapaxes(-1, -2), c[..., None]).reshape(-1)
     length = float(np.linalg.norm(along))
@@ -534,7 +524,7 @@ def prepared(
         point=point,
         whitening=W[:, 0, 0] if len(W) > 1 else W[0],
         score_bound=bounds[0],
-        curvature_bound=_leverage_bound(known, state) if noise_unit else np.inf,
+        leverage_bound=_leverage_bound(known, state) if noise_unit else np.inf,
         direction=along / length if 0 < length < np.inf else None,
         dispersion=dispersion,
         of_precision=has_precision and len(W) == 1 and state.t % CONSTANTS.rounds_of_precision == 0,
@@ -549,11 +539,12 @@ def prepared(
     return state._replace(at=at)
 
 
-def _bounds(known: Known, state: State, left: list[LeftOut] | None) -> list[float]:
-    """Return the clip norms of the next round, part by part; none where there is no noise."""
+def _bounds(known: Known, state: State) -> list[float]:
+    """Return the clip norms of the next round, part by part: the least before any counts."""
+    left = state.report.left
     if state.report.noise_unit == 0:
         return [np.inf] * len(known.parts)
-    if left is None:
+    if not state.lengths.weight:
         return [CONSTANTS.clip * part.size**0.5 for part in known.parts]
     noise = _noise_of_scores(known, state)
     return [own.best(noise / p.share**0.5) for own, p in zip(left, known.parts, strict=True)]

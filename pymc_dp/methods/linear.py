@@ -9,7 +9,6 @@ compiled. At the end stand the options of methods that fit linear predictors by 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -85,17 +84,13 @@ class Structure(NamedTuple):
 def recognise(find: Callable[[Records, Tensor], Predictor], records: Records) -> Structure:
     """Find the linear predictor of every term of the likelihood, or raise NotConjugateError."""
     refuse_local_latents(records)
-    terms = zip(records.term_names, records.single.terms, strict=True)
-    predictors = [of_outcome(name, partial(find, records, term)) for name, term in terms]
+    predictors = []
+    for name, term in zip(records.term_names, records.single.terms, strict=True):
+        try:
+            predictors.append(find(records, term))
+        except NotConjugateError as reason:
+            raise NotConjugateError(f"the likelihood of `{name}` {reason}") from None
     return Structure(tuple(predictors), gaussian_prior(records))
-
-
-def of_outcome(name: str, find: Callable[[], Predictor]) -> Predictor:
-    """Find the predictor of an outcome, which a refusal names."""
-    try:
-        return find()
-    except NotConjugateError as reason:
-        raise NotConjugateError(f"the likelihood of `{name}` {reason}") from None
 
 
 def is_near_regression(records: Records) -> bool:
@@ -323,10 +318,10 @@ class RoundOptions(BatchOptions):
         self,
         find_start: FindStart = lambda: None,
         estimating: Estimating = AVERAGED,
-        without_noise: bool = False,
+        noiseless_too: bool = False,
     ) -> OnScale | None:
         """Return rounds in the place of own updates, unless options or no noise ask for these."""
-        noise_fits = self.noise_aware or (without_noise and not self.noisy)
+        noise_fits = self.noise_aware or (noiseless_too and not self.noisy)
         if self.rules_out_rounds or not noise_fits:
             return None
         n = default_length(self.noisy) if self.n is None else check_length(self.n)

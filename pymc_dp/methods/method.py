@@ -133,7 +133,7 @@ Both = tuple[Draws, Draws | None]
 Trace = dict[str, tuple[tuple[str, ...], Any]]  # {name: (dims, array)}
 
 
-def without_noise(state: Any, draws: int, rng: np.random.Generator) -> None:
+def draw_nothing(state: Any, draws: int, rng: np.random.Generator) -> None:
     """Draw nothing: of a method that does not know its noise, or leaves it out."""
 
 
@@ -171,7 +171,7 @@ class Method(NamedTuple):
     algorithms: tuple[Algorithm, ...]
     # the same with the privacy noise, beside those without it: None where the caller declined them,
     # and for states of which the noise is not known, as after an early stop
-    noise_aware: Callable[[Any, int, np.random.Generator], Both | None] = without_noise
+    noise_aware: Callable[[Any, int, np.random.Generator], Both | None] = draw_nothing
     # rng -> states: one state for each kind of release, to try its graphs at; the initial one if
     # None
     rehearsal: Callable[[np.random.Generator], Sequence[Any]] | None = None
@@ -229,7 +229,7 @@ class PrivateStart(NamedTuple):
     def stages(self, method: Method, begin: Callable[[Values], Any]) -> tuple[Stage, Stage]:
         """Return what releases the start, with states reported as the method's, and the method."""
         own, hand_over = self.before(method, begin)
-        own = reported_as(own, method, hand_over)._replace(noise_aware=without_noise)
+        own = reported_as(own, method, hand_over)._replace(noise_aware=draw_nothing)
         return Stage(own), Stage(method, hand_over)
 
 

@@ -17,7 +17,7 @@ from pytensor.graph.utils import MethodNotDefined
 from pymc_dp.accounting.plan import Full, ReleaseSpec, Sampler, check_count, checked_number
 from pymc_dp.contributions.local_latents import MOST_LATENTS, size_of_locals
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.method import Algorithm, Method, OnScale, quoted, without_noise
+from pymc_dp.methods.method import Algorithm, Method, OnScale, draw_nothing, quoted
 from pymc_dp.model import Records
 
 Schedule = float | Callable[[int], float]  # a number, or one for every step
@@ -229,7 +229,7 @@ def build_matching(
         built = papers[form](records, structure, options)
     if isinstance(built, OnScale) or getattr(options, "noise_aware", True):
         return built
-    return built._replace(noise_aware=without_noise)
+    return built._replace(noise_aware=draw_nothing)
 
 
 def _refuse_unread(

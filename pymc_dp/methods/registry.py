@@ -56,7 +56,7 @@ from pymc_dp.methods.method import (
     of_rounds,
 )
 from pymc_dp.methods.mixture import model as mixture_model
-from pymc_dp.methods.mixture.sketch import sketch_start
+from pymc_dp.methods.mixture.sketch import sketched
 from pymc_dp.methods.options import (
     SAMPLE_RATE,
     BatchOptions,
@@ -166,7 +166,7 @@ def vips_roles(records: Records, structure: Structure) -> dict[str, str]:
 def vips_rounds(records: Records, structure: Structure, settings: VipsOptions) -> OnScale | None:
     """Build rounds for linear predictors; None where an option asks for the paper's updates."""
     yes_no = vips_algorithm(records, structure) == POLYA_GAMMA_NEWTON
-    return settings.rounds_from(estimating=vips_estimating(structure), without_noise=yes_no)
+    return settings.rounds_from(estimating=vips_estimating(structure), noiseless_too=yes_no)
 
 
 def site_predictor(records: Records, term: Tensor) -> Predictor:
@@ -268,7 +268,7 @@ OF_SEP = (
         near=mixture_model.is_near,
         better=lambda records, model: (
             "a sketch of the records finds components that start alike, as it does in dp_advi"
-            if sketch_start(records, model, None)
+            if sketched(records, model)
             else ""
         ),
     ),

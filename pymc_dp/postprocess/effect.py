@@ -452,7 +452,7 @@ def margin_draws(noisy: Noisy, along: np.ndarray, limits: Range, number: int | N
     rng = np.random.default_rng(0)  # nothing here is secret
     draws = max(DRAWS, len(along))
     parts = noisy.value[:-1].reshape(-1, 1 + along.shape[1])
-    slopes = without_noise(parts[:, 1:], noisy.sd)
+    slopes = shortened(parts[:, 1:], noisy.sd)
     spread = slopes @ along[np.arange(draws) % len(along)].T
     sums = parts[:, :1] + spread - noisy.sd * rng.normal(size=spread.shape)
     count = np.full(draws, float(number or 1))
@@ -462,7 +462,7 @@ def margin_draws(noisy: Noisy, along: np.ndarray, limits: Range, number: int | N
     return np.asarray(np.clip(limits.centre + limits.radius * means, *limits))
 
 
-def without_noise(slopes: np.ndarray, sd: float) -> np.ndarray:
+def shortened(slopes: np.ndarray, sd: float) -> np.ndarray:
     """Shorten noisy slopes, (settings, r), so that their products hold no noise on average."""
     r = slopes.shape[1]
     values, axes = np.linalg.eigh(slopes @ slopes.T)

@@ -142,8 +142,9 @@ def predict(
     number = put_new_data(hardened, new, list(predicted.values()), data, rows)
     if not of_formula:
         warn_if_fitted(hardened, data)
-    put_units(hardened, unit, codes, number)
+    put_units_and_masks(hardened, unit, codes, number)
     posterior = idata["posterior"].to_dataset()
+    refuse_another_model(new, [idata])
     points = posterior[[*new.latents]].stack(point=("chain", "draw")).transpose("point", ...)
     latents = [points[name].to_numpy() for name in new.latents]
     try:
@@ -160,6 +161,13 @@ def predict(
     labelled = _labelled(model, posterior, arrays)
     labelled.attrs |= {"declared_public": own} if own else {}
     return xr.DataTree.from_dict({"predictions": labelled})
+
+
+def refuse_another_model(new: NewRecords, results: Sequence[xr.DataTree]) -> None:
+    """Refuse a model with a latent that no result holds."""
+    for name in new.latents:
+        if not any(name in idata["posterior"] for idata in results):
+            raise ValueError(f"The posterior holds no `{name}`: give the model that was fitted.")
 
 
 def declared_in(idata: xr.DataTree) -> tuple[set[str], str | None]:
@@ -382,7 +390,7 @@ def warn_if_fitted(hardened: HardenedModel, data: Mapping[str, Any]) -> None:
         )
 
 
-def put_units(hardened: HardenedModel, unit: str | None, codes: Any, number: int) -> None:
+def put_units_and_masks(hardened: HardenedModel, unit: str | None, codes: Any, number: int) -> None:
     """Say that new records lack no entry, and which unit each is of: by default one of its own."""
     for mask in hardened.masks.values():
         mask.variable.set_value(np.zeros((number, *mask.value.shape[1:]), bool))

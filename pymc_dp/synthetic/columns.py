@@ -236,9 +236,9 @@ def _effects(name: str, before: Before, sd: float) -> Any:
 def _observed(name: str, column: Column, before: Before, values: Any) -> Tensor:
     """Add a column to the model in use, given the columns before it."""
     if column.kind == "ordered":
-        return pm.Categorical(name, logit_p=_ordered(name, column, before), observed=values)
+        return pm.Categorical(name, logit_p=_ordered_logits(name, column, before), observed=values)
     if column.kind == "categories":
-        return pm.Categorical(name, logit_p=_categories(name, before), observed=values)
+        return pm.Categorical(name, logit_p=_logits(name, before), observed=values)
     if column.kind == "yes_no":
         logit = pm.Normal(f"{name} intercept", 0, 2) + _effects(name, before, 2)
         return pm.Bernoulli(name, logit_p=logit, observed=values)
@@ -257,7 +257,7 @@ def _observed(name: str, column: Column, before: Before, values: Any) -> Tensor:
     return pm.Censored(name, times, lower=None, upper=column.high, observed=values)
 
 
-def _ordered(name: str, column: Column, before: Before) -> Any:
+def _ordered_logits(name: str, column: Column, before: Before) -> Any:
     """Let neighbouring levels differ in log odds by a line: the model of adjacent categories."""
     # its scores are predictors times levels, so that fitted regressions on them are those of the
     # records, whatever the distribution
@@ -268,7 +268,7 @@ def _ordered(name: str, column: Column, before: Before) -> Any:
     return logits
 
 
-def _categories(name: str, before: Before) -> Any:
+def _logits(name: str, before: Before) -> Any:
     own = f"levels of {name}"
     logits = pm.ZeroSumNormal(f"{name} intercepts", 2, dims=own)
     if before.numbers:

@@ -112,7 +112,7 @@ def synthesize(
     graphs = _chained(new.observed, columns)
     predict.refuse_own_functions([*graphs.values()], declared)
     _refuse_what_is_left(hardened, graphs, unit)
-    predict.put_units(hardened, unit, None, n)
+    predict.put_units_and_masks(hardened, unit, None, n)
     rng = np.random.default_rng(random_seed)
     points = _points(results, new, m, rng)
     seed = int(rng.integers(2**31))
@@ -212,6 +212,7 @@ def _points(
     results: Sequence[xr.DataTree], new: predict.NewRecords, m: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
     """Choose different draws of the posterior, of each result by itself."""
+    predict.refuse_another_model(new, results)
     arrays: dict[str, np.ndarray] = {}
     for idata in results:
         posterior = idata["posterior"].to_dataset()
@@ -225,9 +226,6 @@ def _points(
             )
         chosen = points.isel(point=rng.choice(number, m, replace=False))
         arrays |= {str(name): array.to_numpy() for name, array in chosen.items()}
-    for name in new.latents:
-        if name not in arrays:
-            raise ValueError(f"The posterior holds no `{name}`: give the model that was fitted.")
     return [arrays[name] for name in new.latents]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -52,8 +52,14 @@ class Defaults(NamedTuple):
 DEFAULTS = Defaults()
 
 
-# its score, the number of its setting, and what a result is made of
-Run = tuple[float, int, list[Any], Outcome, np.random.Generator]
+class Run(NamedTuple):
+    """A fit with its score, and what a result is made of."""
+
+    score: float
+    setting: int  # its number
+    states: list[Any]
+    outcome: Outcome
+    rng: np.random.Generator
 
 
 class Scored(NamedTuple):
@@ -155,17 +161,18 @@ def tune(
         rehearse_result(fit, count)
     what = f"tune of {len(fits)} settings"
     with nullcontext() if ledger is None else ledger.reserve(what, selection) as booking:
-        _, i, states, outcome, rng = _best_of(fits, compiled, selection.runs, random_seed)
+        best = _best_of(fits, compiled, selection.runs, random_seed)
         if booking is not None:
             booking()  # of processes forked from the search, the first alone returns a result
     as_text = partial(json.dumps, default=lambda x: getattr(x, "__name__", type(x).__name__))
     texts = [as_text(dict(setting)) for setting in settings]
-    outcome = outcome._replace(
+    i = best.setting
+    outcome = best.outcome._replace(
         public=public,
         selection=replace(selection, chosen=i),
         selected={"selected": texts[i], "selected_from": json.dumps(texts)},
     )
-    return make_result(fits[i], states, outcome, counts[i], rng)
+    return make_result(fits[i], best.states, outcome, counts[i], best.rng)
 
 
 def _check_settings(settings: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
@@ -260,7 +267,7 @@ def _best_of(
     number = draw_runs(runs, secret.generator)
     # asked for its generator anew each time, since the last run may have forked the process
     settings = (int(secret.generator.integers(len(fits))) for _ in range(number))
-    return max((_run(fits, compiled, i, seed) for i in settings), key=itemgetter(0))
+    return max((_run(fits, compiled, i, seed) for i in settings), key=attrgetter("score"))
 
 
 def _run(fits: Sequence[Setup], compiled: Sequence[Compiled], i: int, seed: int | None) -> Run:
@@ -270,4 +277,4 @@ def _run(fits: Sequence[Setup], compiled: Sequence[Compiled], i: int, seed: int 
     last: Staged = states[-1]
     if not last.stage or last.state.score is None:
         raise KeyboardInterrupt("The search was interrupted; its budget is spent.")
-    return last.state.score, i, states, outcome, rng
+    return Run(last.state.score, i, states, outcome, rng)

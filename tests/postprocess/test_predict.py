@@ -24,6 +24,11 @@ def test_an_array_in_a_prior_does_not_put_the_prior_in_place_of_the_posterior():
     np.testing.assert_allclose(seen[0], np.tile(X[:4] @ [1.0, 2.0, 3.0], (5, 1)), atol=0.01)
 
 
+def test_a_model_with_other_latents_is_refused():
+    with pytest.raises(ValueError, match="The posterior holds no `b`: give the model that was fit"):
+        pymc_dp.predict(posterior(c=[1.0, 2.0, 3.0]), regression(), {"x": X[:4]}, var_names="mu")
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_factors_of_new_records_are_drawn_from_their_prior(named):
     with pm.Model(coords={"person": range(N), "factor": range(K)}) as model:

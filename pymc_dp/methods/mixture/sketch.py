@@ -80,21 +80,16 @@ class Places(NamedTuple):
 def sketch_start(
     records: Records, model: MixtureModel, num_records: int | None
 ) -> PrivateStart | None:
-    """Return a start at the components that a sketch shows, for states that a method begins with.
-
-    None where initial values differ, or components see a record at different places.
+    """Return a start at the components that a sketch shows, if there is one (`sketched`).
 
     **Privacy.** One release more, of all records: see `contribution` for its sensitivity. It
     has a share of the budget in the method's own plan. Finding the components in it is
     post-processing.
     """
-    if model.starts_distinct:
+    found = sketched(records, model)
+    if found is None:
         return None
-    # one pass over the records: any backend but Python would take longer to compile
-    compute = components(records, model, "python")
-    places = places_of(records, model, compute)
-    if places is None:
-        return None
+    compute, places = found
     frequencies = frequencies_for(places)
     sketching = contribution(compute, model, places, frequencies)
 
@@ -106,6 +101,19 @@ def sketch_start(
         return model.prior.point(v)
 
     return PrivateStart(DEFAULTS.share, partial(_before, sketching, values))
+
+
+def sketched(records: Records, model: MixtureModel) -> tuple[Components, Places] | None:
+    """Return compiled components and their places, if a sketch shows them.
+
+    None where initial values differ, or components see a record at different places.
+    """
+    if model.starts_distinct:
+        return None
+    # one pass over the records: any backend but Python would take longer to compile
+    compute = components(records, model, "python")
+    places = places_of(records, model, compute)
+    return None if places is None else (compute, places)
 
 
 def recognised_start(records: Records, num_records: int | None) -> PrivateStart | None:

@@ -313,13 +313,13 @@ def whitened_method(
         point = partial(point_at, rounds.records)
         (scales, begin), scores = stages_of_rounds(rounds, 1 - start.share, point)
         stages = *start.stages(scales, begin), scores
-    whole = chain(*stages)
+    whole, slope = chain(*stages), cache(partial(prior_gradient, records, "python"))
     # the last round has no share: it takes what the others leave, and a caller's noise multiplier
     *specs, last = (spec for stage in stages for spec in stage.method.releases)
     return whole._replace(
         releases=(*specs, dataclasses.replace(last, share=None)),
         doubts=lambda staged: (
             *whole.doubts(staged),
-            *lost_components(records, prior_gradient(records, "python"), whole.describe(staged)),
+            *lost_components(records, slope, whole.describe(staged)),
         ),
     )

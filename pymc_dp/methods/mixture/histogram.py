@@ -43,7 +43,6 @@ DEFAULTS = Defaults()
 
 HISTOGRAM = "outcome histogram"
 LARGEST_LOSS = 1e300  # where densities are no numbers; its slope is 0
-Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]  # latents -> value, slope
 
 
 class State(NamedTuple):
@@ -151,7 +150,7 @@ def update(mixture: ScalarMixture, state: State, query: Query, noisy: Noisy) -> 
     """Make finer bins where the first histogram has records; estimate the latents by the second."""
     counts, edges = np.asarray(noisy.value), state.edges
     if state.t:
-        likeliest = _likeliest(mixture, explained(mixture, edges, counts, noisy.sd))
+        likeliest = _likeliest(mixture, _explained(mixture, edges, counts, noisy.sd))
         values = mixture.records.split(likeliest)
         return State(2, edges, dict(zip(mixture.records.point, values, strict=True)))
     seen = np.where(counts > DEFAULTS.visible_bin * noisy.sd, counts, 0.0)
@@ -188,41 +187,55 @@ def _points(mixture: ScalarMixture, edges: np.ndarray) -> _Points:
     return _Points(values[kept], owner[kept], width[kept])
 
 
-def explained(
-    mixture: ScalarMixture, edges: np.ndarray, counts: np.ndarray, noise_sd: float
-) -> Loss:
-    """Return how badly latents explain a histogram: minus the log posterior, and its slope."""
-    points = _points(mixture, edges)
-    batch = {mixture.leaf: points.values.astype(mixture.dtype)}
-    variance = noise_sd**2 + np.maximum(counts, 1.0)
+class Explained(NamedTuple):
+    """How badly latents explain a histogram: minus the log posterior density, and its slope."""
 
-    def loss(z: np.ndarray) -> tuple[float, np.ndarray]:
+    mixture: ScalarMixture
+    points: _Points
+    batch: Batch  # of the points
+    counts: np.ndarray
+    variance: np.ndarray  # of counts
+
+    def value(self, z: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the value, and its slope along the log density of each point."""
         with np.errstate(all="ignore"):
-            logs, slopes = mixture.density(batch, z), mixture.slopes(batch, z)
-            log_prior = mixture.prior(*mixture.records.split(z))
-            of_prior = mixture.slope_of_prior(z)
+            logs = self.mixture.density(self.batch, z)
+            log_prior = self.mixture.prior(*self.mixture.records.split(z))
+        points, counts, variance = self.points, self.counts, self.variance
         each = points.width * np.exp(np.minimum(np.nan_to_num(logs, nan=-np.inf), 700.0))
         shares = np.bincount(points.owner, each, len(counts))
         # the number of records that explains the counts best
         squares = max(float(shares @ (shares / variance)), np.finfo(float).tiny)
         number = max(float(shares @ (counts / variance)) / squares, 1.0)
         off = (number * shares - counts) / variance
-        along = number * off[points.owner] * each
-        slope = np.where(along[:, None] == 0, 0.0, along[:, None] * slopes).sum(axis=0) - of_prior
         value = float((off**2 * variance).sum() / 2 - log_prior)
-        if not (np.isfinite(value) and np.isfinite(slope).all()):
+        return value if np.isfinite(value) else LARGEST_LOSS, number * off[points.owner] * each
+
+    def loss(self, z: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the value and its slope; where one is no number, no slope at all."""
+        value, along = self.value(z)
+        with np.errstate(all="ignore"):
+            slopes, of_prior = self.mixture.slopes(self.batch, z), self.mixture.slope_of_prior(z)
+        slope = np.where(along[:, None] == 0, 0.0, along[:, None] * slopes).sum(axis=0) - of_prior
+        if value == LARGEST_LOSS or not np.isfinite(slope).all():
             return LARGEST_LOSS, np.zeros_like(z)
         return value, slope
 
-    return loss
+
+def _explained(
+    mixture: ScalarMixture, edges: np.ndarray, counts: np.ndarray, noise_sd: float
+) -> Explained:
+    points = _points(mixture, edges)
+    batch = {mixture.leaf: points.values.astype(mixture.dtype)}
+    return Explained(mixture, points, batch, counts, noise_sd**2 + np.maximum(counts, 1.0))
 
 
-def _likeliest(mixture: ScalarMixture, loss: Loss) -> np.ndarray:
+def _likeliest(mixture: ScalarMixture, histogram: Explained) -> np.ndarray:
     """Go downhill from the initial point and the best draws of the prior."""
     initial, *drawn = mixture.draws
-    best = np.argsort([loss(z)[0] for z in drawn])[: DEFAULTS.descents]
+    best = np.argsort([histogram.value(z)[0] for z in drawn])[: DEFAULTS.descents]
     starts = [initial, *(drawn[k] for k in best)]
-    of_author, *others = [minimize(loss, z, jac=True, method="L-BFGS-B") for z in starts]
+    of_author, *others = [minimize(histogram.loss, z, jac=True, method="L-BFGS-B") for z in starts]
     lowest = min(others, key=lambda each: float(each.fun), default=of_author)
     as_low = of_author.fun <= lowest.fun + DEFAULTS.as_low
     return np.asarray((of_author if as_low else lowest).x)

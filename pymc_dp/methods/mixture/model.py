@@ -33,7 +33,7 @@ from pymc_dp.methods.conjugate import (
 from pymc_dp.methods.method import Doubt, Kind, quoted
 from pymc_dp.methods.normal import GaussianPrior, gaussian_prior
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
-from pymc_dp.methods.prior import flat_gradient, prior_curvature
+from pymc_dp.methods.prior import Gradient, flat_gradient, prior_curvature
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor
 from pymc_dp.privacy.contribution import Batch
@@ -222,7 +222,7 @@ def roles(records: Records, model: MixtureModel) -> dict[str, str]:
 
 
 def lost_components(
-    records: Records, slope: Callable[[np.ndarray], np.ndarray], described: xr.Dataset
+    records: Records, prior_slope: Callable[[], Gradient], described: xr.Dataset
 ) -> tuple[Doubt, ...]:
     """List signs of components that became one: far from their prior, or far wider than others.
 
@@ -230,6 +230,7 @@ def lost_components(
     """
     if not records.mixtures:
         return ()
+    slope = prior_slope()
     precision = np.diag(prior_curvature(slope, records.start))
     unit = np.where(precision > 0, precision, np.nan) ** 0.5
     terms = zip(records.term_names, records.batch.terms, strict=True)

@@ -6,6 +6,7 @@ from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 
 from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.contributions.estimating import AVERAGED, Estimating
@@ -31,7 +32,15 @@ from pymc_dp.engine.posterior import (
     prior_as_written,
 )
 from pymc_dp.engine.report import describe, doubts_of_chains, doubts_of_rounds
-from pymc_dp.engine.rounds import Known, State, begin, covariance, likelihood, update
+from pymc_dp.engine.rounds import (
+    Known,
+    Likelihoods,
+    State,
+    begin,
+    covariance,
+    likelihoods,
+    update,
+)
 from pymc_dp.engine.start import measured, near_prior, point_at, unit_of_scores
 from pymc_dp.methods.method import (
     Both,
@@ -103,6 +112,8 @@ class Rounds:
     prior: Callable[[], NormalPrior]  # of the rounds
     slope: Callable[[], Gradient]  # of the author's own log prior
     written: PriorAsWritten | None  # None where the posterior is normal, and that of the rounds
+    # the state whose likelihood was asked for last, and that
+    latest: list[tuple[State, Likelihoods]] = dataclasses.field(default_factory=list)
 
     @cached_property
     def scale(self) -> OutcomeScale | None:
@@ -157,10 +168,18 @@ class Rounds:
         start = near_prior(records, records.start, slope)
         return away_from_stationary(records, start, slope, self.scores)
 
+    def likelihoods(self, state: State) -> Likelihoods:
+        """Return the likelihood of a state: draws, moments and doubts ask for the same one."""
+        for of_state, both in self.latest[-1:]:
+            if of_state is state:
+                return both
+        both = likelihoods(self.known, state)
+        self.latest[:] = [(state, both)]
+        return both
+
     def draw(self, state: State, draws: int, rng: np.random.Generator) -> Both:
         """Draw the posterior, with the width of the noise and without it."""
-        known = self.known
-        found, without = (likelihood(known, state, noisy) for noisy in (True, False))
+        known, (found, without) = self.known, self.likelihoods(state)
         if self.written is not None:
             A, c = dense(found.A), found.c.reshape(-1)
             lost = dense(without.A) - A
@@ -173,13 +192,17 @@ class Rounds:
     def _by_latents(self, v: np.ndarray) -> dict[str, np.ndarray]:
         return dict(zip(self.records.point, self.records.split(v), strict=True))
 
+    def describe(self, state: State) -> xr.Dataset:
+        """Return the moments of the posterior, and what noise adds."""
+        return describe(self.records, self.known, state, self.likelihoods(state))
+
     def doubts(self, state: State) -> tuple[Doubt, ...]:
         """List what is doubtful about the posterior."""
-        known = self.known
-        found = doubts_of_rounds(self.records, known, state, self.terms.of_units)
+        known, noisy = self.known, self.likelihoods(state).noisy
+        of_rounds = doubts_of_rounds(self.records, known, state, noisy, self.terms.of_units)
         if self.written is None:
-            return found
-        return (*found, *doubts_of_chains(self.written, known, state))
+            return of_rounds
+        return (*of_rounds, *doubts_of_chains(self.written, noisy))
 
 
 def rounds_of(records: Records, terms: RoundTerms) -> Rounds:
@@ -263,7 +286,7 @@ def _scales(rounds: Rounds, share: float) -> Method:
         ),
         query=lambda state, rng: Query(SCALES, state.at.point),
         posterior=lambda state, draws, rng: rounds.draw(state, draws, rng)[0],
-        describe=lambda state: describe(rounds.records, rounds.known, state),
+        describe=rounds.describe,
         trace=lambda state: {
             "mean_path": (("rows",), state.at.point),
             "noise_to_signal": ((), state.report.noise_to_signal),

@@ -17,7 +17,7 @@ from pymc_dp.engine.curvature import (
     times,
 )
 from pymc_dp.engine.posterior import Mixing, PriorAsWritten
-from pymc_dp.engine.rounds import Known, State, covariance, likelihood, white
+from pymc_dp.engine.rounds import Known, Likelihood, Likelihoods, State, covariance, white
 from pymc_dp.engine.sampler import STUCK
 from pymc_dp.methods.method import Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.normal import describe_gaussian
@@ -63,11 +63,10 @@ OF_CATEGORIES = (
 )
 
 
-def describe(records: Records, known: Known, state: State) -> xr.Dataset:
+def describe(records: Records, known: Known, state: State, both: Likelihoods) -> xr.Dataset:
     """Return the moments of the posterior beside the rounds' normal prior, and what noise adds."""
-    found, without = (likelihood(known, state, noisy) for noisy in (True, False))
-    wide, narrow = covariance(known, found), covariance(known, without)
-    described = describe_gaussian(found.mean.reshape(-1), narrow, records.labels)
+    wide, narrow = (covariance(known, one) for one in both)
+    described = describe_gaussian(both.noisy.mean.reshape(-1), narrow, records.labels)
     noise = wide - narrow if state.report.noise_unit else np.zeros_like(wide)
     described = described.assign(noise_covariance=(("rows", "columns"), noise))
     if not state.scored or state.report.noise_unit == 0:
@@ -82,17 +81,17 @@ def describe(records: Records, known: Known, state: State) -> xr.Dataset:
 
 
 def doubts_of_rounds(
-    records: Records, known: Known, state: State, of_units: bool = False
+    records: Records, known: Known, state: State, noisy: Likelihood, of_units: bool
 ) -> tuple[Doubt, ...]:
     """List what is doubtful about the posterior of the last round."""
     if not state.scored:
         return (_unsettled(records.labels),) if state.t > 1 else ()
-    unsettled = _long_steps(records, known, state)
+    unsettled = _long_steps(records, known, state, noisy)
     if state.report.noise_unit == 0:  # nothing is hidden, and nothing clipped
         return unsettled
     clipped = (uncentred(records.term_names, BY_DRAWS),) if records.outcomes is None else ()
     compared = (_misfit(records, of_units),) if state.report.misfit > 1 else ()
-    hidden = _hidden(records, known, state) or _falling(records, state)
+    hidden = _hidden(records, known, state, noisy) or _falling(records, state)
     return (*clipped, *compared, *hidden, *unsettled)
 
 
@@ -109,10 +108,9 @@ def _misfit(records: Records, of_units: bool) -> Doubt:
     return Doubt(Kind.MISFIT, names, MISFIT.format(quoted(names), advice))
 
 
-def doubts_of_chains(prior: PriorAsWritten, known: Known, state: State) -> tuple[Doubt, ...]:
+def doubts_of_chains(prior: PriorAsWritten, noisy: Likelihood) -> tuple[Doubt, ...]:
     """Say whether the chains moved that drew the posterior."""
-    key = likelihood(known, state).c.tobytes()
-    mixing, found = prior.mixing.get(key, Mixing(0.0, ())), []
+    mixing, found = prior.mixing.get(noisy.c.tobytes(), Mixing(0.0, ())), []
     if mixing.stuck > STUCK:  # up to 7 percent are where all is well
         every = tuple(prior.records.latents)
         unread = tuple(name for name in every if name not in prior.reduced.latents) or every
@@ -150,10 +148,10 @@ def _directions(known: Known, state: State) -> tuple[np.ndarray, np.ndarray, np.
     return hidden[informed], axes[:, informed], measures[:, informed]
 
 
-def _hidden(records: Records, known: Known, state: State) -> list[Doubt]:
+def _hidden(records: Records, known: Known, state: State, noisy: Likelihood) -> list[Doubt]:
     """Name the latents of which more than half lies in hidden directions, as wide as in a prior."""
     hidden, axes, measures = _directions(known, state)
-    posterior = covariance(known, likelihood(known, state))
+    posterior = covariance(known, noisy)
     prior = dense(inverse(known.prior_precision))
     sds = [np.einsum("dm,de,em->m", measures, K, measures) ** 0.5 for K in (posterior, prior)]
     wide = sds[0] > CONSTANTS.most_of_prior * sds[1]
@@ -208,9 +206,11 @@ def _merged(mixtures: tuple[str, ...]) -> list[Doubt]:
     return [Doubt(Kind.MERGED, mixtures, text)]
 
 
-def _long_steps(records: Records, known: Known, state: State) -> tuple[Doubt, ...]:
+def _long_steps(
+    records: Records, known: Known, state: State, noisy: Likelihood
+) -> tuple[Doubt, ...]:
     step = state.report.step
-    precision = likelihood(known, state).A + known.prior_precision
+    precision = noisy.A + known.prior_precision
     far = inner(step, times(precision, step)) / step.size > 1
     if state.report.length <= CONSTANTS.near and not far:
         return ()

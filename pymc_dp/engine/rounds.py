@@ -182,6 +182,13 @@ class Likelihood(NamedTuple):
     mean: np.ndarray  # (b, k)
 
 
+class Likelihoods(NamedTuple):
+    """The likelihood that all rounds leave, and the width that records alone would give it."""
+
+    noisy: Likelihood
+    without_noise: Likelihood
+
+
 def begin(known: Known, start: np.ndarray) -> State:
     """Start at a point, (d,), knowing nothing. Its coordinates are for the trial before a fit."""
     d, blocks = start.size, known.prior_mean.shape
@@ -442,30 +449,28 @@ def _beside_prior(known: Known, state: State, fitted: np.ndarray, S: np.ndarray)
     return Likelihood(A, c, mean)
 
 
-def likelihood(known: Known, state: State, noisy: bool = True) -> Likelihood:
+def likelihoods(known: Known, state: State) -> Likelihoods:
     """Return what all rounds say of the likelihood, with the bias of the latest norm in its width.
 
-    Rounds with more bias count less. If not ``noisy``, S is next to 0: the width that records alone
-    give. Where it says nothing that numbers can hold, it is flat.
+    Rounds with more bias count less. Where it says nothing that numbers can hold, it is flat.
     """
     P, mean = known.prior_precision, known.prior_mean
     flat = Likelihood(0.0 * P, 0.0 * mean, mean)
     if not state.scored:
-        return flat
+        return Likelihoods(flat, flat)
     sds, m = _bias(known, state), state.scored[-1].point
     bias, state = _of_sds(state.scored[-1].back, sds[-1]), _with_bias(state, sds)
     try:
         corrected = state
         for _ in range(4):
             fitted, S = pooled(known, corrected, m)
-            found = _beside_prior(known, state, fitted, S + bias)
-            m, corrected = found.mean, _at_location(known, state, found.mean, S)
-        if not noisy:
-            least = LEAST_NOISE**2 * (state.curvature + P)
-            found = _beside_prior(known, state, fitted, least)
+            noisy = _beside_prior(known, state, fitted, S + bias)
+            m, corrected = noisy.mean, _at_location(known, state, noisy.mean, S)
+        least = LEAST_NOISE**2 * (state.curvature + P)
+        both = noisy, _beside_prior(known, state, fitted, least)
     except (np.linalg.LinAlgError, ArithmeticError):
-        return flat
-    return found if all(np.isfinite(x).all() for x in found) else flat
+        return Likelihoods(flat, flat)
+    return Likelihoods(*(one if all(np.isfinite(x).all() for x in one) else flat for one in both))
 
 
 def _of_sds(back: np.ndarray, sds: np.ndarray) -> np.ndarray:

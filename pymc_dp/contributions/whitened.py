@@ -276,11 +276,10 @@ def shared(norms: np.ndarray, chances: np.ndarray) -> np.ndarray:
         places = np.clip(np.nan_to_num(np.log2(norms) - LEAST), 0, BINS - 1)
     low = np.minimum(places.astype(int), BINS - 2)
     above = chances * (places - low)
-    total, rows = np.zeros((len(norms), BINS)), np.arange(len(norms))
-    for k in range(norms.shape[1]):
-        total[rows, low[:, k]] += chances[:, k] - above[:, k]
-        total[rows, low[:, k] + 1] += above[:, k]
-    return total
+    bins = np.arange(len(norms))[:, None] * BINS + low
+    into, shares = np.stack([bins, bins + 1], axis=-1), np.stack([chances - above, above], axis=-1)
+    total = np.bincount(into.ravel(), shares.ravel(), minlength=len(norms) * BINS)
+    return total.reshape(len(norms), BINS)
 
 
 def counts(norms: np.ndarray, chances: np.ndarray) -> np.ndarray:

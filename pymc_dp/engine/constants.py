@@ -22,7 +22,7 @@ class Constants(NamedTuple):
     # a larger one, where the noise on eigenvalues of the curvature still is below ``steady`` of
     # them: weights bias where the model is wrong
     leverage: float = 2.0
-    steady: float = 0.02
+    steady: float = 0.05
     # bits: sd of the logarithms of latents' scales before any release; and the least precision,
     # in latents, of the priors that scales are relative to
     scale_bits: float = 2.0

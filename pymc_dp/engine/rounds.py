@@ -561,10 +561,17 @@ def _noise_of_scores(known: Known, state: State) -> float:
 
 
 def _leverage_bound(known: Known, state: State) -> float:
-    """Return the squared norm beyond which records are weighed down."""
+    """Return the squared norm beyond which records are weighed down; far from the mode the least.
+
+    There curvatures must not drown in noise, and what weights do to scores matters little: scores
+    of a distant point count little in the regression.
+    """
     d = state.at.point.size
+    least = CONSTANTS.leverage * d
+    if not state.scored or state.report.length > CONSTANTS.near:
+        return least
     steady = CONSTANTS.steady * state.number * SLOPE / _noise_of_scores(known, state) / d**0.5
-    return float(max(CONSTANTS.leverage * d, steady))
+    return float(max(least, steady))
 
 
 def covariance(known: Known, found: Likelihood) -> np.ndarray:

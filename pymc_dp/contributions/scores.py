@@ -282,6 +282,11 @@ class DrawnScores(NamedTuple):
         parts = self.parted(batch, z)
         return parts.weights(np.zeros(parts.vectors.shape[:2])), parts.vectors
 
+    def formed(self, batch: Batch, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return weights as `of_batch`, and the scores themselves, (rows, outcomes, d)."""
+        weights, vectors = self.of_batch(batch, z)
+        return weights, combined(weights, vectors) if len(vectors) else weights
+
     def shares(self, batch: Batch) -> np.ndarray | None:
         """Return what of each record counts, (rows,), from 0 to 1; None where all of them do."""
         return None if self.survey is None else self.survey.shares(batch[self.survey.name])
@@ -524,9 +529,7 @@ def score_scales(
     sums = UnitSums(scores.outcomes_in_units, scores.d, scores.survey is not None)
 
     def prepare(batch: Batch, point: np.ndarray) -> tuple[Any, ...]:
-        weights, vectors = scores.of_batch(batch, point)
-        each = combined(weights, vectors) if len(vectors) else weights
-        return weights, each, scores.shares(batch)
+        return *scores.formed(batch, point), scores.shares(batch)
 
     def vectors(weights: np.ndarray, each: np.ndarray, counting: np.ndarray | None) -> np.ndarray:
         chances = probabilities(lengths(weights[:, 1:]))

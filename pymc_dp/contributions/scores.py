@@ -310,21 +310,11 @@ def drawn_scores(
     along a predictor that reads latents of the ``dispersion``, (d,), and others are not averaged.
     """
     dispersion = np.zeros(records.size, bool) if dispersion is None else dispersion
-    draw = compile_draws(records, DRAWS)
-    both = both_outcomes(records)
-    names = records.drawn
-    local = [SHARE, *records.local_latents] if records.local_latents else []
-    shared = with_shares(records) if local else records
-    try:
-        channels = record_channels(shared, [*names, *local])
-    except NoFrontierRuleError:
-        parted, estimating = _formed(records, names), None
-        reach = np.zeros((0, records.size), bool)
-    else:
-        parted, reach = _parted(shared, channels, names), channels.reach
-        of_both = reach[:, dispersion].any(axis=1) & reach[:, ~dispersion].any(axis=1)
-        if local or of_both.any() or not 0 < len(channels.predictors) <= MOST_PREDICTORS:
-            estimating = None
+    draw, both = compile_draws(records, DRAWS), both_outcomes(records)
+    parted, reach, predictors = _compiled_scores(records)
+    of_both = reach[:, dispersion].any(axis=1) & reach[:, ~dispersion].any(axis=1)
+    if records.local_latents or of_both.any() or not 0 < predictors <= MOST_PREDICTORS:
+        estimating = None
     in_units = 1 + (DRAWS if draw else 0)
     return DrawnScores(
         outcomes=1 + len(BOTH) if both else in_units,
@@ -339,6 +329,20 @@ def drawn_scores(
         estimating=estimating,
         survey=survey,
     )
+
+
+def _compiled_scores(
+    records: Records,
+) -> tuple[Callable[[Batch, np.ndarray], Along], np.ndarray, int]:
+    """Compile scores; return also what their vectors read, and how many predictors records have."""
+    names = records.drawn
+    local = [SHARE, *records.local_latents] if records.local_latents else []
+    shared = with_shares(records) if local else records
+    try:
+        channels = record_channels(shared, [*names, *local])
+    except NoFrontierRuleError:
+        return _formed(records, names), np.zeros((0, records.size), bool), 0
+    return _parted(shared, channels, names), channels.reach, len(channels.predictors)
 
 
 def is_yes_no(records: Records) -> bool:

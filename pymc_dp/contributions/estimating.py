@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dp.contributions.local_latents import gauss_hermite
 from pymc_dp.model.graphs import Tensor, pt
 
 SHIFTS = "shifts of predictors"
@@ -134,12 +135,7 @@ def _site_of_scores(along: Along) -> Estimated:
 
 def _rule(along: Along) -> list[tuple[np.ndarray, float]]:
     """Return points and weights of Gauss-Hermite quadrature, by products for two predictors."""
-    points, weights = np.polynomial.hermite_e.hermegauss(NODES)
-    weights = weights / weights.sum()
-    if len(along.root) == 1:
-        return [(np.array([u]), float(w)) for u, w in zip(points, weights, strict=True)]
-    pairs = [(i, j) for i in range(len(points)) for j in range(len(points))]
-    return [(points[[i, j]], float(weights[i] * weights[j])) for i, j in pairs]
+    return list(zip(*gauss_hermite(NODES, len(along.root)), strict=True))
 
 
 def polya_gamma(along: Along) -> Estimated:

@@ -35,12 +35,17 @@ Scores = Callable[[Batch, np.ndarray], np.ndarray]  # (batch, z) -> (rows, ...)
 Compiled = Callable[[Batch, np.ndarray], list[np.ndarray]]
 
 
+def gauss_hermite(count: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return products of so many nodes in each of k directions, as `rule`."""
+    one, weights = np.polynomial.hermite_e.hermegauss(count)
+    each = np.array(list(product(weights / weights.sum(), repeat=k)))
+    return np.array(list(product(one, repeat=k))), each.prod(axis=1)
+
+
 def rule(k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return nodes (n, k) for standard normal latents, and their weights (n,), which sum to one."""
     if k in NODES:
-        one, weights = np.polynomial.hermite_e.hermegauss(NODES[k])
-        each = np.array(list(product(weights / weights.sum(), repeat=k)))
-        return np.array(list(product(one, repeat=k))), each.prod(axis=1)
+        return gauss_hermite(NODES[k], k)
     r = (k + 2) ** 0.5  # Stroud's fully symmetric rule: the centre, axes and diagonals of planes
     axes = [s * r * np.eye(k)[i] for i in range(k) for s in (1, -1)]
     planes = [

@@ -282,6 +282,11 @@ class DrawnScores(NamedTuple):
         parts = self.parted(batch, z)
         return parts.weights(np.zeros(parts.vectors.shape[:2])), parts.vectors
 
+    def formed(self, batch: Batch, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return weights as `of_batch`, and the scores themselves, (rows, outcomes, d)."""
+        weights, vectors = self.of_batch(batch, z)
+        return weights, combined(weights, vectors) if len(vectors) else weights
+
     def shares(self, batch: Batch) -> np.ndarray | None:
         """Return what of each record counts, (rows,), from 0 to 1; None where all of them do."""
         return None if self.survey is None else self.survey.shares(batch[self.survey.name])
@@ -305,21 +310,11 @@ def drawn_scores(
     along a predictor that reads latents of the ``dispersion``, (d,), and others are not averaged.
     """
     dispersion = np.zeros(records.size, bool) if dispersion is None else dispersion
-    draw = compile_draws(records, DRAWS)
-    both = both_outcomes(records)
-    names = records.drawn
-    local = [SHARE, *records.local_latents] if records.local_latents else []
-    shared = with_shares(records) if local else records
-    try:
-        channels = record_channels(shared, [*names, *local])
-    except NoFrontierRuleError:
-        parted, estimating = _formed(records, names), None
-        reach = np.zeros((0, records.size), bool)
-    else:
-        parted, reach = _parted(shared, channels, names), channels.reach
-        of_both = reach[:, dispersion].any(axis=1) & reach[:, ~dispersion].any(axis=1)
-        if local or of_both.any() or not 0 < len(channels.predictors) <= MOST_PREDICTORS:
-            estimating = None
+    draw, both = compile_draws(records, DRAWS), both_outcomes(records)
+    parted, reach, predictors = _compiled_scores(records)
+    of_both = reach[:, dispersion].any(axis=1) & reach[:, ~dispersion].any(axis=1)
+    if records.local_latents or of_both.any() or not 0 < predictors <= MOST_PREDICTORS:
+        estimating = None
     in_units = 1 + (DRAWS if draw else 0)
     return DrawnScores(
         outcomes=1 + len(BOTH) if both else in_units,
@@ -334,6 +329,20 @@ def drawn_scores(
         estimating=estimating,
         survey=survey,
     )
+
+
+def _compiled_scores(
+    records: Records,
+) -> tuple[Callable[[Batch, np.ndarray], Along], np.ndarray, int]:
+    """Compile scores; return also what their vectors read, and how many predictors records have."""
+    names = records.drawn
+    local = [SHARE, *records.local_latents] if records.local_latents else []
+    shared = with_shares(records) if local else records
+    try:
+        channels = record_channels(shared, [*names, *local])
+    except NoFrontierRuleError:
+        return _formed(records, names), np.zeros((0, records.size), bool), 0
+    return _parted(shared, channels, names), channels.reach, len(channels.predictors)
 
 
 def is_yes_no(records: Records) -> bool:
@@ -524,9 +533,7 @@ def score_scales(
     sums = UnitSums(scores.outcomes_in_units, scores.d, scores.survey is not None)
 
     def prepare(batch: Batch, point: np.ndarray) -> tuple[Any, ...]:
-        weights, vectors = scores.of_batch(batch, point)
-        each = combined(weights, vectors) if len(vectors) else weights
-        return weights, each, scores.shares(batch)
+        return *scores.formed(batch, point), scores.shares(batch)
 
     def vectors(weights: np.ndarray, each: np.ndarray, counting: np.ndarray | None) -> np.ndarray:
         chances = probabilities(lengths(weights[:, 1:]))

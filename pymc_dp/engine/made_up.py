@@ -17,7 +17,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
-from pymc_dp.contributions.channels import MANY_LATENTS, combined
+from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.contributions.scores import DrawnScores
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.methods.prior import Gradient, prior_precision
@@ -237,8 +237,7 @@ def _dependent(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarra
     d, rng = point.size, np.random.default_rng(0)
     drawn_rows = rows | scores.draw(rows, point, rng) if scores.draw else rows
     with np.errstate(all="ignore"):
-        weights, vectors = scores.of_batch(drawn_rows, point)
-        every = combined(weights, vectors) if scores.channels else weights
+        _, every = scores.formed(drawn_rows, point)
     of_outcomes = readable(every[:, 1:].swapaxes(0, 1))
     if len(of_outcomes) < 2 * d:
         return np.zeros(d, bool)

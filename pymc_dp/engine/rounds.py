@@ -245,7 +245,8 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     of_location, squares = step.copy(), np.ones_like(step)
     if known.scale is not None:
         of_location.flat[known.scale.latent] = 0.0
-    r, length = (_white_length(x, floored, n) for x in (of_location, step))
+    # in white units
+    r, length = (max(inner(x, times(floored, x)), 0.0) ** 0.5 / n**0.5 for x in (of_location, step))
     point = z + _share_of_step(state, of_location, floored, r) * step
     # 6. scale of outcomes
     if known.scale is not None:
@@ -267,11 +268,6 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     # 8. coordinates
     state = state._replace(t=state.t + 1, lengths=lengths, report=report)
     return prepared(known, state, point.reshape(-1), floored)
-
-
-def _white_length(x: np.ndarray, H: np.ndarray, n: float) -> float:
-    """Return the length of a step in white units."""
-    return float(max(inner(x, times(H, x)), 0.0) ** 0.5 / n**0.5)
 
 
 def _share_of_step(state: State, step: np.ndarray, floored: np.ndarray, r: float) -> float:

@@ -36,7 +36,7 @@ def test_another_number_of_latents_makes_other_graphs():
     for number in (2, 3):
         with pm.Model() as model:
             a = pm.Normal("a", shape=number)
-            pm.Normal("y", a[0] + a[1], observed=np.zeros(4))
+            pm.Normal("y", a[0] + a[1], observed=np.zeros(7))
         point = np.linspace(1, 2, number)
         found = log_prior_of(separate(constrained(model))[0])(point[None])
         np.testing.assert_allclose(found, pm.logp(pm.Normal.dist(), point).eval().sum())

@@ -12,6 +12,8 @@ import hypothesis
 import numpy._core._dtype
 import pytensor
 import pytest
+from pytensor import graph
+from pytensor.compile import sharedvalue
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import Rewriter
 from pytensor.graph.utils import MetaType, Scratchpad
@@ -32,14 +34,22 @@ del Scratchpad.__getattribute__, Scratchpad.__setattr__
 numpy._core._dtype.__str__ = functools.cache(numpy._core._dtype.__str__)
 
 
-def untimed(graph, name, *args, **kwargs):
+def untimed(fgraph, name, *args, **kwargs):
     """Tell features of a graph what happens to it, and measure no times, which no test reads."""
-    for feature in graph._features:
+    for feature in fgraph._features:
         if name in type(feature)._feature_callbacks:
-            getattr(feature, name)(graph, *args, **kwargs)
+            getattr(feature, name)(fgraph, *args, **kwargs)
+
+
+def untraced(thing, user_line=None):
+    """Note that a variable or an operation has no trace, as it has none within a limit of 0."""
+    thing.tag.trace = []
+    return thing
 
 
 FunctionGraph.execute_callbacks = untimed
+for module in (graph.utils, graph.basic, graph.op, sharedvalue):
+    module.add_tag_trace = untraced
 
 
 def pytest_collectstart(collector):

@@ -17,7 +17,7 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 
 from pymc_dp.contributions.channels import MANY_LATENTS, coordinates_of
 from pymc_dp.engine.sampler import LogDensity
-from pymc_dp.methods.prior import vectorized, with_identities
+from pymc_dp.methods.prior import made_once, vectorized, with_identities
 from pymc_dp.model import Records
 from pymc_dp.model.compilation import function
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt
@@ -271,7 +271,7 @@ def _jointly_normal(records: Records, draws: np.ndarray) -> list[str]:
 
 def log_prior_of(records: Records) -> LogPrior:
     """Compile the log prior of points, (n, size)."""
-    theta, u, log_prior = _log_prior(records, ())
+    theta, u, log_prior = _made_once(records, (), _log_prior)
     compiled = function([theta, u], log_prior[:, 0], "python")
     return lambda z: np.asarray(compiled(z, np.zeros((len(z), 1, 0))))
 
@@ -359,14 +359,29 @@ def _together(filled: np.ndarray) -> Entries:
 
 def _compiled(records: Records, chosen: Sequence[str]) -> tuple[Any, Any]:
     """Compile gradients in u, and the log prior at the first u with slopes of weighted sums."""
+    of_u, of_theta = _made_once(records, chosen, _derivatives)
+    gradients, slope = (function(inputs, outputs, "python") for inputs, outputs in (of_u, of_theta))
+    return gradients, slope
+
+
+def _made_once[Made](
+    records: Records,
+    chosen: Sequence[str],
+    make: Callable[[Records, Sequence[str]], Made],
+) -> Made:
+    """Make graphs of the log prior once, for all models with an equal one and equal latents."""
+    shapes = tuple((name, start.shape) for name, start in records.point.items())
+    what = (make.__name__, tuple(chosen), shapes)
+    return made_once(records, what, lambda: make(records, chosen))
+
+
+def _derivatives(records: Records, chosen: Sequence[str]) -> tuple[Any, Any]:
+    """Return inputs and outputs: gradients in u; the log prior with slopes of weighted sums."""
     theta, u, log_prior = _log_prior(records, chosen)
     weights = pt.matrix("weights", dtype="float64")
     gradients = pt.grad(log_prior.sum(), u, disconnected_inputs="ignore")
     slope = pt.grad((weights * log_prior).sum(), theta, disconnected_inputs="ignore")
-    return (
-        function([theta, u], gradients, "python"),
-        function([theta, u, weights], [log_prior[:, 0], slope], "python"),
-    )
+    return ([theta, u], gradients), ([theta, u, weights], [log_prior[:, 0], slope])
 
 
 def _log_prior(records: Records, chosen: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:

@@ -213,10 +213,10 @@ def is_plain(value: object) -> bool:
         return is_of_library(value)
     if isinstance(value, slice):
         return all(map(is_plain, (value.start, value.stop, value.step)))
-    if isinstance(value, Mapping):
-        return all(map(is_plain, (*value, *value.values())))
     if isinstance(value, tuple | list | set | frozenset):
         return all(map(is_plain, value))
+    if isinstance(value, Mapping):  # a slow question, so the last one
+        return all(map(is_plain, (*value, *value.values())))
     is_record = is_dataclass(value) or type(value).__module__ == ps.__name__
     return is_record and all(map(is_plain, vars(value).values()))
 

@@ -70,18 +70,24 @@ def check_sensitivity(found, name, unit=False):
     """
     data = draw_data(ROWS, seed=0)
     largest = 0.0
+    neighbours = [
+        joined(data, records) for records in distinct(records_of(data, 7 if unit else 1), found)
+    ]
     for exchange, release in found.first_and_last():
         bound = exchange.sd / release.noise_multiplier
         base = replayed_total(found, data, exchange.query)
-        moved = [
-            replayed_total(found, joined(data, record), exchange.query)
-            for record in records_of(data, 7 if unit else 1)
-        ]
+        moved = [replayed_total(found, neighbour, exchange.query) for neighbour in neighbours]
         for number, total in enumerate(moved):
             largest = max(largest, float(np.linalg.norm(total - base)) / bound)
             assert np.linalg.norm(total - base) <= bound * (1 + 1e-9)
             assert np.linalg.norm(total - moved[number - 1]) <= 2 * bound * (1 + 1e-9)
     return largest
+
+
+def distinct(each, found):
+    """Leave out records that equal others in all that a fit reads."""
+    read = sorted({name.rpartition("/")[2] for name in found.spec})
+    return {tuple(records[name].tobytes() for name in read): records for records in each}.values()
 
 
 def records_of(data, rows):
@@ -96,7 +102,7 @@ def records_of(data, rows):
     for scale in loud:
         yield {name: (values[:rows] * scale).astype(values.dtype) for name, values in data.items()}
     # rows of predictors of any length and direction, and outcomes that are far off
-    for first in np.arange(60) % (ROWS - rows):
+    for first in np.arange(30) % (ROWS - rows):
         scale = rng.choice([-1.0, 1.0]) * 10.0 ** rng.uniform(-1, 2.5)
         far = {"real": 1e3, "count": 1e3, "words": 1e3, "weight": 1e3}
         for name in ("X", "pair"):

@@ -1,6 +1,5 @@
 """Tests run on PyTensor's Python linker, which starts in tenths of a second."""
 
-import functools
 import gc
 import hashlib
 import itertools
@@ -9,14 +8,9 @@ import sys
 from types import ModuleType
 
 import hypothesis
-import numpy._core._dtype
 import pytensor
 import pytest
-from pytensor import graph
-from pytensor.compile import sharedvalue
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.basic import Rewriter
-from pytensor.graph.utils import MetaType, Scratchpad
+from pytensor.graph.utils import MetaType
 
 # the same examples in every run, however busy the machine is
 hypothesis.settings.register_profile("tests", deadline=None, derandomize=True)
@@ -28,28 +22,6 @@ pytensor.config.traceback__limit = 0
 pytensor.config.traceback__compile_limit = 0
 # PyTensor asks millions of times of what class an object is; none of its classes is a virtual one
 MetaType.__instancecheck__ = type.__instancecheck__
-# PyTensor's own methods, and NumPy's name of a type, are Python code that returns what these do
-Rewriter.__hash__ = object.__hash__
-del Scratchpad.__getattribute__, Scratchpad.__setattr__
-numpy._core._dtype.__str__ = functools.cache(numpy._core._dtype.__str__)
-
-
-def untimed(fgraph, name, *args, **kwargs):
-    """Tell features of a graph what happens to it, and measure no times, which no test reads."""
-    for feature in fgraph._features:
-        if name in type(feature)._feature_callbacks:
-            getattr(feature, name)(fgraph, *args, **kwargs)
-
-
-def untraced(thing, user_line=None):
-    """Note that a variable or an operation has no trace, as it has none within a limit of 0."""
-    thing.tag.trace = []
-    return thing
-
-
-FunctionGraph.execute_callbacks = untimed
-for module in (graph.utils, graph.basic, graph.op, sharedvalue):
-    module.add_tag_trace = untraced
 
 
 def pytest_collectstart(collector):

@@ -50,7 +50,7 @@ class Constants(NamedTuple):
     # many draws there are, and the precision of a flat prior
     prior_width: float = 4.0
     prior_draws: int = 500
-    flat_precision: float = 1e-10
+    flat_precision: float = 1e-20
     # the most latents that are drawn by importance sampling; of more, Markov chains: their number,
     # and how many of their leapfrog steps are accepted
     importance_latents: int = 8

@@ -557,14 +557,14 @@ def _noise_of_scores(known: Known, state: State) -> float:
 
 
 def _leverage_bound(known: Known, state: State) -> float:
-    """Return the squared norm beyond which records are weighed down; far from the mode the least.
+    """Return the squared norm beyond which records are weighed down.
 
-    There curvatures must not drown in noise, and what weights do to scores matters little: scores
-    of a distant point count little in the regression.
+    Farther than a white unit from the mode it is the least: curvatures must not drown in noise
+    there, and what weights do to scores matters little, since those count little in the end.
     """
     d = state.at.point.size
     least = CONSTANTS.leverage * d
-    if not state.scored or state.report.length > CONSTANTS.near:
+    if state.report.length > 1:
         return least
     steady = CONSTANTS.steady * state.number * SLOPE / _noise_of_scores(known, state) / d**0.5
     return float(max(least, steady))

@@ -119,17 +119,16 @@ def test_a_spread_of_items_that_persons_answer_is_found():
     assert 0.4 < float(idata["posterior"]["s"].mean()) < 2
 
 
-def test_chains_that_drew_another_posterior_are_not_doubted(monkeypatch):
+def test_chains_that_drew_another_posterior_are_not_doubted():
     """Runs of a private search draw posteriors of the same model; only the best one leaves."""
-    monkeypatch.setattr(report, "likelihood", lambda known, state: state)
     found = prior_as_written(records_of(groups))
     own, other = (SimpleNamespace(c=np.full(GROUPS, peak)) for peak in (0.5, 1.0))
     found.mixing[other.c.tobytes()] = Mixing(1.0, ())
-    assert report.doubts_of_chains(found, None, own) == ()
-    [doubt] = report.doubts_of_chains(found, None, other)
+    assert report.doubts_of_chains(found, own) == ()
+    [doubt] = report.doubts_of_chains(found, other)
     assert "`mu`, `tau` hardly moved" in doubt.text
     found.mixing[own.c.tobytes()] = Mixing(0.0, ("tau_log__",))
-    [doubt] = report.doubts_of_chains(found, None, own)
+    [doubt] = report.doubts_of_chains(found, own)
     assert "chains that draw `tau` stayed near the places where they began" in doubt.text
 
 

@@ -51,9 +51,10 @@ def test_a_prior_without_an_end_is_as_wide_as_the_outcomes_ask_for(unit, prior):
     y = unit * np.random.default_rng(0).normal(3.0, 1.0, 1000)
     with pm.Model() as model:
         pm.Normal("y", prior(), unit, observed=y)
-    mu = draws_of(fitted(model, 1), "mu")
-    assert abs(mu.mean() - y.mean()) < 3 * mu.std()
-    assert 1 < mu.std() / (unit / 1000**0.5) < 2
+    for key in range(4):
+        mu = draws_of(fitted(model, 1, key), "mu")
+        assert abs(mu.mean() - y.mean()) < 3 * mu.std()
+        assert 1 < mu.std() / (unit / 1000**0.5) < 2
 
 
 # --- predictors in raw units ---------------------------------------------------------------------

@@ -39,7 +39,7 @@ class Check:
     verdict : {"fine", "look", "not known"}
     finding, advice : str
         A sentence each; there is no advice where nothing is to be done.
-    values : mapping of {str : float}
+    values : mapping of str to float
         The numbers by variable, where there are several.
     """
 

@@ -411,7 +411,7 @@ def score(
 
     Parameters
     ----------
-    idata : DataTree, or mapping of {str : (result, model)}
+    idata : DataTree, or mapping of str to (result, model)
         A result of `pymc_dp.fit`. Several are scored on the same records in one release, which says
         more about their differences than one release each.
     model : pymc.Model

@@ -29,8 +29,8 @@ import pymc_dp
 from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import compile_method
 from pymc_dp.privacy import clipping
-from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import Partition
+from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.wall import PrivacyWall
 
 D, BATCH, LARGE_BATCH = 20, 5000, 100_000

@@ -29,11 +29,11 @@ from .postprocess.effect import effect as effect
 from .postprocess.predict import predict as predict
 from .postprocess.vips import perplexity as perplexity
 from .postprocess.vips import reconstruct as reconstruct
-from .results.allow_list import Composition as Composition
-from .results.allow_list import compose as compose
 from .results.report import load as load
 from .results.report import save as save
 from .results.report import summary as summary
+from .results.tree import Composition as Composition
+from .results.tree import compose as compose
 from .synthetic.columns import Columns as Columns
 from .synthetic.synthesize import pool as pool
 from .synthetic.synthesize import synthesize as synthesize

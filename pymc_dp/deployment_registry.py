@@ -29,7 +29,7 @@ from pymc_dp.auditing.audit import Audit
 from pymc_dp.ledger.file import Entry, Terms, fits_of
 from pymc_dp.ledger.ledger import Ledger, balances, filter_of, open_ledger
 from pymc_dp.results import report
-from pymc_dp.results.allow_list import privacy_of, released_part
+from pymc_dp.results.tree import privacy_of, released_part
 from pymc_dp.tables.public_table import PublicTable
 
 ENDINGS = (".md", ".txt", ".json", ".yaml", ".yml")

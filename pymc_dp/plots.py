@@ -15,8 +15,8 @@ from arviz_plots import visuals as shapes
 from arviz_plots.plot_collection import PlotCollection
 from arviz_plots.plots.utils import process_group_variables_coords
 
-from pymc_dp.results.allow_list import privacy_of
 from pymc_dp.results.report import noise_sd_of, share_of
+from pymc_dp.results.tree import privacy_of
 
 EDGES = 8  # how many edges of bins are written
 

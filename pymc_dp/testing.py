@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pymc_dp.privacy.noise import TEST_SEED
+from pymc_dp.privacy.randomness import TEST_SEED
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def deterministic_noise(seed: int) -> Iterator[None]:
 
     Examples
     --------
-    >>> from pymc_dp.privacy.noise import SecretRandom
+    >>> from pymc_dp.privacy.randomness import SecretRandom
     >>> with deterministic_noise(1):
     ...     a, b = (SecretRandom().rounded_gaussian(1.0, 2**-20, 2) for _ in range(2))
     >>> (a == b).all()

@@ -9,7 +9,7 @@ import numpy as np
 
 from pymc_dp.contributions import whitened
 from pymc_dp.engine import method, rounds, start
-from pymc_dp.engine.clip_norms import LeftOut
+from pymc_dp.engine.clip_norm_and_bias import LeftOut
 from pymc_dp.engine.method import Rounds, RoundTerms
 
 Patch = tuple[Any, str, Any]  # an object, the name of one of its attributes, another value

@@ -18,7 +18,7 @@ from benchmarks.papers.mixture_data import (
     Posterior,
     responsibilities,
 )
-from pymc_dp.privacy.noise import SecretRandom
+from pymc_dp.privacy.randomness import SecretRandom
 
 ITERATIONS = 10
 START = 1.0  # standard deviation of the centres to start from

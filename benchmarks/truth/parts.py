@@ -24,7 +24,7 @@ from pymc_dp.contributions.whitened import At, ends_of_parts, split
 from pymc_dp.driver.run import run_releases
 from pymc_dp.engine.method import SCORES
 from pymc_dp.privacy.contribution import with_draws
-from pymc_dp.privacy.noise import SecretRandom
+from pymc_dp.privacy.randomness import SecretRandom
 
 NORMS = 2.0 ** np.arange(-1.5, 4, 0.5)  # over sqrt(d)
 # the parts of a round's vector by their places in it, and the release before the rounds

@@ -14,8 +14,8 @@ from pytensor.graph.traversal import ancestors
 from pymc_dp.methods.method import Doubt, Kind, doubts_in, without_transform
 from pymc_dp.methods.prior import draw_of_prior
 from pymc_dp.model.graphs import unproved_in
-from pymc_dp.results.allow_list import privacy_of
 from pymc_dp.results.report import by_label, leaves_noise_out, noise_sd_of, share_of
+from pymc_dp.results.tree import privacy_of
 
 # where a value becomes worth a look: a move in posterior sds, a share of the variance that is
 # noise, a share of hidden directions, what clipping takes of the scores' variance, a test statistic

@@ -32,7 +32,7 @@ from pymc_dp.model.columns import read_tables
 from pymc_dp.model.harden import MASK
 from pymc_dp.privacy.contribution import Batch, Noisy, Query, RowContribution, UnitVector
 from pymc_dp.privacy.private_data import joined
-from pymc_dp.results.allow_list import Outcome, privacy_of, with_guarantee
+from pymc_dp.results.tree import Outcome, privacy_of, with_guarantee
 
 # replicates of a data set, and draws that outcomes are ranked among
 REPLICATES, RANKED_AMONG = 8, 40

@@ -25,7 +25,7 @@ from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.options import MethodSpec, match, require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
-from pymc_dp.results.allow_list import numerics
+from pymc_dp.results.tree import numerics
 from pymc_dp.tables.formula import check_formula, factors_left_out, formula_of, refuse_weights
 from pymc_dp.tables.public_table import PublicTable
 

@@ -19,7 +19,7 @@ from pymc_dp.methods.prior import at_draws
 from pymc_dp.model import Records
 from pymc_dp.model.compilation import function
 from pymc_dp.model.split import named_dims
-from pymc_dp.results.allow_list import Outcome, with_guarantee
+from pymc_dp.results.tree import Outcome, with_guarantee
 
 MOST_NUMBERS = 2**29  # the most that a posterior holds: 4 GB in double precision
 PATH_POINTS = 50  # how many points of a fit's path a result keeps

@@ -48,10 +48,10 @@ from pymc_dp.privacy.contribution import (
     unit_vector,
     with_draws,
 )
-from pymc_dp.privacy.noise import TEST_SEED
 from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe
+from pymc_dp.privacy.randomness import TEST_SEED
 from pymc_dp.privacy.wall import PrivacyWall, nothing
-from pymc_dp.results.allow_list import Outcome
+from pymc_dp.results.tree import Outcome
 
 # the releases to make, and what to call whenever a partition has answered
 Steps = tuple[Iterator[int], Callable[[], None]]

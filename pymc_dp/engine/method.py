@@ -18,7 +18,7 @@ from pymc_dp.contributions.whitened import (
     vector_size,
     whitened_scores,
 )
-from pymc_dp.engine.clip_norms import Part
+from pymc_dp.engine.clip_norm_and_bias import Part
 from pymc_dp.engine.conditional import NormalLikelihood
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.curvature import dense, matrix_blocks, vector_blocks

@@ -2,7 +2,7 @@
 
 Newton's method for the mode, in which a record adds a clipped score and its slope to a noisy sum.
 The curvature is filtered from round to round (`curvature`); the scores of all rounds are one
-regression by generalised least squares; counts bound what clipping leaves out (`clip_norms`).
+regression by generalised least squares; counts bound the bias of clipping (`clip_norm_and_bias`).
 After Bell and Cathey (1993), the iterated Kalman filter as a Gauss-Newton method; centred clipping
 as in Künsch, Stefanski and Carroll (1989).
 
@@ -50,7 +50,7 @@ from pymc_dp.contributions.whitened import (
     joint_norm,
     split,
 )
-from pymc_dp.engine.clip_norms import LeftOut, Lengths, Part, left_out
+from pymc_dp.engine.clip_norm_and_bias import LeftOut, Lengths, Part, left_out
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.curvature import (
     congruent,

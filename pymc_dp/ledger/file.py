@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from pymc_dp.accounting.plan import Neighbours, Plan
 from pymc_dp.ledger.filters import FILTERS, Cost, Price, best_order
-from pymc_dp.privacy.noise import TEST_SEED
+from pymc_dp.privacy.randomness import TEST_SEED
 
 
 class Exact(NamedTuple):

@@ -31,8 +31,8 @@ from pymc_dp.model import Records
 from pymc_dp.model.graphs import pt
 from pymc_dp.papers.elbo_gradient_steps import default_clip_norm, default_sample_rate
 from pymc_dp.privacy.contribution import Batch, Noisy, Query
-from pymc_dp.privacy.noise import NORM_MARGIN, SecretRandom
 from pymc_dp.privacy.private_data import Partition
+from pymc_dp.privacy.randomness import NORM_MARGIN, SecretRandom
 
 
 class Defaults(NamedTuple):

@@ -34,8 +34,8 @@ from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model import Records
 from pymc_dp.postprocess.predict import predict
 from pymc_dp.privacy.contribution import Noisy
-from pymc_dp.results.allow_list import with_guarantee
 from pymc_dp.results.report import warn_if_too_narrow
+from pymc_dp.results.tree import with_guarantee
 from pymc_dp.tables.formula import changed_copy, is_bambi, pymc_model
 from pymc_dp.tables.given import refuse_bad_indices
 

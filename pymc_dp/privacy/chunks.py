@@ -28,7 +28,6 @@ from scipy.sparse import issparse
 
 from pymc_dp.privacy.clipping import Answer, Ask, BeyondBoundError, clipped_sum
 from pymc_dp.privacy.contribution import Contribution, Contributions
-from pymc_dp.privacy.noise import KEY_BYTES, SecretRandom, keyed
 from pymc_dp.privacy.private_data import (
     Column,
     Columns,
@@ -39,6 +38,7 @@ from pymc_dp.privacy.private_data import (
     secret,
     units_of,
 )
+from pymc_dp.privacy.randomness import KEY_BYTES, SecretRandom, keyed
 from pymc_dp.privacy.wall import LostError, PartitionError, nothing
 
 # recipes whose compiled contributions a process keeps: one is in use, and a few are of other fits

@@ -1,7 +1,7 @@
 """Clipped sums: every vector is shortened to the clip norm C before vectors are added.
 
 Adding or removing one vector of norm at most C moves a sum by at most C: that is the sensitivity
-for which the wall adds noise. Sums are whole numbers of grid steps (`privacy.noise`).
+for which the wall adds noise. Sums are whole numbers of grid steps (`privacy.randomness`).
 `SumsByRecord` clips the vector of each record, and `SumsByUnit` that of each unit, after the
 vectors of its records are added. Both hold data: `clipped_sum` alone makes them, for the wall.
 """
@@ -26,9 +26,9 @@ from pymc_dp.privacy.contribution import (
     unit_vector,
     with_draws,
 )
-from pymc_dp.privacy.noise import Grid, Total
 from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, row_norms
 from pymc_dp.privacy.private_data import Partition, opaque, secret
+from pymc_dp.privacy.randomness import Grid, Total
 
 # a batch is processed in parts of at most so many numbers: 64 MB in double precision
 PART_SIZE = 2**23

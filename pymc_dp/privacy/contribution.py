@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from pymc_dp.accounting.plan import Release
-from pymc_dp.privacy.noise import MOST_IN_FLOATING_SUM, SecretRandom
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import Columns, ColumnSpec, Partition
+from pymc_dp.privacy.randomness import MOST_IN_FLOATING_SUM, SecretRandom
 
 Batch = dict[str, np.ndarray]
 
@@ -140,7 +140,7 @@ class FactoredContribution(NamedTuple):
 
     @property
     def rows_in_sum(self) -> int:
-        """The most rows of one weighted sum whose rounding is bounded (`privacy.noise`)."""
+        """The most rows of one weighted sum whose rounding is bounded (`privacy.randomness`)."""
         return int(MOST_IN_FLOATING_SUM / self.parts_norm) or MOST_IN_FLOATING_SUM
 
 

@@ -27,7 +27,6 @@ from pymc_dp.privacy.contribution import (
     Noisy,
     Query,
 )
-from pymc_dp.privacy.noise import MOST_UNITS, Grid, SecretRandom
 from pymc_dp.privacy.private_data import (
     Blocks,
     Columns,
@@ -38,6 +37,7 @@ from pymc_dp.privacy.private_data import (
     open_private,
     secret,
 )
+from pymc_dp.privacy.randomness import MOST_UNITS, Grid, SecretRandom
 
 if TYPE_CHECKING:
     from pymc_dp.privacy.chunks import Chunked

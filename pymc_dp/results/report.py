@@ -23,7 +23,7 @@ from pymc_dp.errors import PosteriorWarning, PrivacyWarning
 from pymc_dp.methods.method import doubts_in
 from pymc_dp.model import constrained, separate_unread
 from pymc_dp.model.releasable import Trusted
-from pymc_dp.results.allow_list import listed, privacy_of, released_part
+from pymc_dp.results.tree import listed, privacy_of, released_part
 from pymc_dp.tables.formula import pymc_model
 from pymc_dp.tables.public_table import PublicTable
 

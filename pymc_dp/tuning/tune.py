@@ -33,8 +33,8 @@ from pymc_dp.methods.method import Compiled, Method, Stage, Staged, chain, repor
 from pymc_dp.methods.options import require_shared_latents
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Query, RowContribution
-from pymc_dp.privacy.noise import SecretRandom
-from pymc_dp.results.allow_list import Outcome
+from pymc_dp.privacy.randomness import SecretRandom
+from pymc_dp.results.tree import Outcome
 
 # in a setting or among the options these would be a second budget
 BUDGET = {"epsilon", "delta", "noise_multiplier", "accountant", "neighbours", "unit"}

@@ -12,8 +12,8 @@ import pymc_dp
 from pymc_dp.auditing import audit
 from pymc_dp.auditing.audit import Claims, learn, lower_bound
 from pymc_dp.model import separate
-from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import open_private
+from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.testing import deterministic_noise
 from tests.guarantees import vips_toys
 from tests.zoo import build as model_of

@@ -10,7 +10,7 @@ from benchmarks.papers import private_em, topics_fits
 from benchmarks.papers.mixture_data import COMPONENTS, D, generated
 from benchmarks.papers.paper_accounting import DELTA, MOMENTS, STRONG, TODAY, column, epsilons
 from benchmarks.papers.topics_fits import ONE_PASS, PAPERS_EPSILON, PAPERS_NOISE, papers_noises
-from pymc_dp.privacy.noise import SecretRandom
+from pymc_dp.privacy.randomness import SecretRandom
 
 ALPHA = 1e-6
 SIGMA, BOUND = 3.0, 5.0

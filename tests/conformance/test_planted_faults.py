@@ -10,8 +10,8 @@ from pymc_dp.driver import fit as driver
 from pymc_dp.driver import result
 from pymc_dp.ledger.file import Entry
 from pymc_dp.privacy import clipping
-from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import open_private, units_of
+from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.tables.weights import SurveyWeights
 from tests.conformance import checks, recording
 from tests.conformance.model_classes import draw_data, model_of

@@ -24,7 +24,7 @@ from pymc_dp.model import Column, separate
 from pymc_dp.model.compilation import function
 from pymc_dp.privacy import norms
 from pymc_dp.privacy.clipping import SumsByRecord
-from pymc_dp.privacy.noise import Grid, SecretRandom
+from pymc_dp.privacy.randomness import Grid, SecretRandom
 from pymc_dp.privacy.private_data import Partition, open_private
 
 backend, found = sys.argv[1], {}

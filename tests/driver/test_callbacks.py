@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp
-from pymc_dp.privacy.noise import SecretRandom
+from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.testing import deterministic_noise
 
 N = 40

@@ -26,7 +26,7 @@ from pymc_dp.accounting.plan import (
 from pymc_dp.calibration.budget import CENTRAL_LIMIT, granting
 from pymc_dp.driver.explain import epsilon
 from pymc_dp.methods.method import with_shares
-from pymc_dp.results.allow_list import plan_from_json
+from pymc_dp.results.tree import plan_from_json
 from tests.plans import batch_of, plan_from
 
 

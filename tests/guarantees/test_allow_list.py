@@ -18,7 +18,7 @@ import pytest
 import xarray as xr
 
 import pymc_dp
-from pymc_dp.results import allow_list as build_module
+from pymc_dp.results import tree as build_module
 
 NUMBER = 123456.78125
 N = 40

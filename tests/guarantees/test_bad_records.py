@@ -17,8 +17,8 @@ from pymc_dp import ReleaseError
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.model import Column
 from pymc_dp.privacy.contribution import FactoredContribution, Query, RowContribution
-from pymc_dp.privacy.noise import FLOATING_SUM_MARGIN
 from pymc_dp.privacy.norms import row_norms
+from pymc_dp.privacy.randomness import FLOATING_SUM_MARGIN
 from tests import zoo
 from tests.guarantees.toys import before_noise, vectors, wall_of
 from tests.zoo import separated

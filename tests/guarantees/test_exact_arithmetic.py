@@ -17,10 +17,10 @@ from pymc_dp.model.compilation import function
 from pymc_dp.model.graphs import pt
 from pymc_dp.privacy.clipping import SumsByUnit
 from pymc_dp.privacy.contribution import Query, RowContribution, unit_vector
-from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.norms import each_product, joint_norms, product, rounded_product, row_norms
 from pymc_dp.privacy.private_data import ColumnSpec, open_private
 from pymc_dp.privacy.probe import is_same_in_any_batch
+from pymc_dp.privacy.randomness import SecretRandom
 from tests.conformance.model_classes import draw_data, model_of
 from tests.guarantees.toys import wall_of
 

@@ -17,8 +17,8 @@ from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import compile_method
 from pymc_dp.papers import regression
 from pymc_dp.privacy.clipping import SumsByRecord
-from pymc_dp.privacy.noise import Grid, SecretRandom
 from pymc_dp.privacy.private_data import Partition
+from pymc_dp.privacy.randomness import Grid, SecretRandom
 from tests.guarantees.test_sensitivity import covered_by
 from tests.zoo import build as model_of
 from tests.zoo import columns_of, separated

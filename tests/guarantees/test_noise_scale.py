@@ -16,8 +16,8 @@ from scipy import stats
 
 import pymc_dp
 from pymc_dp.privacy.contribution import Query
-from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.private_data import Column
+from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.wall import PrivacyWall
 from pymc_dp.testing import deterministic_noise
 from tests import zoo

@@ -17,7 +17,7 @@ import pymc_dp.privacy.wall
 from pymc_dp import ReleaseError
 from pymc_dp.accounting.plan import Full, Poisson, Release
 from pymc_dp.privacy.contribution import FactoredContribution, Query
-from pymc_dp.privacy.noise import SecretRandom
+from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.wall import PrivacyWall
 from tests import zoo
 from tests.guarantees.toys import vectors, wall_of

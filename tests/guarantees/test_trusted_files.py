@@ -15,7 +15,7 @@ GUARDED = {
     "pymc_dp.privacy.private_data": {"open_private"},
     "pymc_dp.privacy.clipping": {"clipped_sum", "SumsByRecord", "SumsByUnit"},
     "pymc_dp.privacy.wall": {"in_partitions", "InMemory"},
-    "pymc_dp.privacy.noise": {"SecretRandom", "TEST_SEED"},
+    "pymc_dp.privacy.randomness": {"SecretRandom", "TEST_SEED"},
 }
 ACCOUNTANTS = ("pymc_dp.accounting.accountants", "dp_accounting", "autodp", "randomgen", "secrets")
 
@@ -108,8 +108,8 @@ def test_the_page_bounds_the_lines_to_read():
     [
         "from pymc_dp.privacy.private_data import open_private",
         "from pymc_dp.privacy import private_data",
-        "import pymc_dp.privacy.noise",
-        "from pymc_dp.privacy.noise import SecretRandom as Source",
+        "import pymc_dp.privacy.randomness",
+        "from pymc_dp.privacy.randomness import SecretRandom as Source",
         "def f():\n    from dp_accounting import pld",
         "from pymc_dp.accounting import accountants",
         "from pymc_dp.accounting.accountants import PLD",

@@ -20,7 +20,7 @@ from pytensor.scan import scan
 
 import pymc_dp
 from pymc_dp.model import separate
-from pymc_dp.results.allow_list import Outcome, with_guarantee
+from pymc_dp.results.tree import Outcome, with_guarantee
 from tests import zoo
 from tests.zoo import build as model_of
 

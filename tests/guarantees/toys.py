@@ -8,9 +8,9 @@ import pytest
 
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.privacy.contribution import FactoredContribution, Query, RowContribution
-from pymc_dp.privacy.noise import SecretRandom
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import units_of
+from pymc_dp.privacy.randomness import SecretRandom
 from pymc_dp.privacy.wall import PrivacyWall
 from tests.plans import plan_from, release_from
 

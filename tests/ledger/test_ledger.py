@@ -26,7 +26,7 @@ from pymc_dp.ledger.filters import FILTERS, Cost, ExternalMechanism, Price, best
 from pymc_dp.privacy.contribution import Query
 from pymc_dp.privacy.private_data import Column, PrivateData
 from pymc_dp.privacy.wall import PrivacyWall
-from pymc_dp.results.allow_list import plan_from_json
+from pymc_dp.results.tree import plan_from_json
 from pymc_dp.testing import deterministic_noise
 from tests.guarantees.toys import vectors
 from tests.plans import plan_from, release_from

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pymc_dp.privacy.clipping import _sum_of_clipped
-from pymc_dp.privacy.noise import FLOATING_SUM_MARGIN, MOST_UNITS, Grid, Total
+from pymc_dp.privacy.randomness import FLOATING_SUM_MARGIN, MOST_UNITS, Grid, Total
 
 SIZES = [1, 3, 40]
 

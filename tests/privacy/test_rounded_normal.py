@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 from scipy.special import ndtri
 
-from pymc_dp.privacy import noise as module
-from pymc_dp.privacy.noise import RELATIVE, rounded_normal
+from pymc_dp.privacy import randomness as module
+from pymc_dp.privacy.randomness import RELATIVE, rounded_normal
 
 ALPHA = 1e-6
 DRAWS = 200_000

@@ -8,8 +8,8 @@ import pytest
 import xarray as xr
 
 import pymc_dp
-from pymc_dp.results.allow_list import released_part
 from pymc_dp.results.report import added_names
+from pymc_dp.results.tree import released_part
 from pymc_dp.testing import deterministic_noise
 
 SECRET = 123456.78125

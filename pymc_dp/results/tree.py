@@ -1,4 +1,4 @@
-"""The tree that a fit returns: what was released, what was spent on it, and what may leave.
+"""The tree that a fit returns: what was released, and what was spent on it.
 
 Every result carries a list of what was released: what is not on it is not saved.
 """

@@ -13,9 +13,9 @@ from pymc_dp.contributions.gradients import SMALLEST_BATCH, gradient, padded
 from pymc_dp.privacy import clipping
 from pymc_dp.privacy.clipping import SumsByRecord
 from pymc_dp.privacy.contribution import FactoredContribution
-from pymc_dp.privacy.noise import Grid
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import Partition
+from pymc_dp.privacy.randomness import Grid
 from tests import zoo
 from tests.zoo import GROUP, REAL, D, N, X, separated
 

@@ -17,12 +17,8 @@ from pymc_dp.driver.fit import set_up
 from pymc_dp.driver.run import compile_method
 from pymc_dp.papers import regression
 from pymc_dp.privacy.clipping import SumsByRecord
-<<<<<<< HEAD
-=======
 from pymc_dp.privacy.contribution import FactoredContribution
-from pymc_dp.privacy.noise import Grid, SecretRandom
 from pymc_dp.privacy.norms import row_norms
->>>>>>> 383ab13f (Gradients of records are formed: ghost norms and their second graphs go)
 from pymc_dp.privacy.private_data import Partition
 from pymc_dp.privacy.randomness import Grid, SecretRandom
 from tests.guarantees.test_sensitivity import covered_by

@@ -17,14 +17,6 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.contributions.channels import Channels, combined, record_channels
-from pymc_dp.contributions.estimating import (
-    MOST_PREDICTORS,
-    SHIFTS,
-    Along,
-    Estimated,
-    Estimating,
-    shifted,
-)
 from pymc_dp.contributions.frontier import NoFrontierRuleError
 from pymc_dp.contributions.gradients import checked, each_gradient, on_batch
 from pymc_dp.contributions.local_latents import (
@@ -35,6 +27,14 @@ from pymc_dp.contributions.local_latents import (
     nodes_of_quadrature,
     owners,
     with_shares,
+)
+from pymc_dp.contributions.polya_gamma_and_sites import (
+    MOST_PREDICTORS,
+    SHIFTS,
+    Along,
+    Estimated,
+    Estimating,
+    shifted,
 )
 from pymc_dp.model import Records
 from pymc_dp.model.batch import STANDARD_UNIFORM, Outcomes

@@ -20,8 +20,8 @@ from pymc_dp.contributions.channels import (
     orthonormal,
     sum_of_products,
 )
-from pymc_dp.contributions.estimating import AT_POINT, Estimated, ratio
 from pymc_dp.contributions.layout import smat, svec
+from pymc_dp.contributions.polya_gamma_and_sites import AT_POINT, Estimated, ratio
 from pymc_dp.contributions.scores import (
     BOTH,
     CENTRING,

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.plan import Full, ReleaseSpec
-from pymc_dp.contributions.estimating import AVERAGED, Estimating
+from pymc_dp.contributions.polya_gamma_and_sites import AVERAGED, Estimating
 from pymc_dp.contributions.scores import DrawnScores, drawn_scores, score_scales, size_of_scales
 from pymc_dp.contributions.whitened import (
     PRODUCTS,

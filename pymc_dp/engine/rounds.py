@@ -38,7 +38,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.contributions.estimating import Estimating
+from pymc_dp.contributions.polya_gamma_and_sites import Estimating
 from pymc_dp.contributions.whitened import (
     BINS,
     COUNTS,

@@ -17,7 +17,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 from scipy.special import log_ndtr
 
-from pymc_dp.contributions.estimating import AVERAGED, Estimating
+from pymc_dp.contributions.polya_gamma_and_sites import AVERAGED, Estimating
 from pymc_dp.engine.method import RoundTerms, check_length, default_length, whitened_method
 from pymc_dp.methods.conjugate import (
     GAMMA,

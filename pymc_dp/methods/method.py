@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.accounting.plan import ReleaseSpec
-from pymc_dp.contributions.estimating import POLYA_GAMMA, SITES, Estimating
+from pymc_dp.contributions.polya_gamma_and_sites import POLYA_GAMMA, SITES, Estimating
 from pymc_dp.contributions.scores import has_one_predictor, is_yes_no
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Contributions, Noisy, Query

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, SITES, Estimating
+from pymc_dp.contributions.polya_gamma_and_sites import AVERAGED, POLYA_GAMMA, SITES, Estimating
 from pymc_dp.methods import advi
 from pymc_dp.methods.linear import (
     GAUSSIAN,

@@ -12,7 +12,7 @@ import pymc as pm
 import pytest
 
 from pymc_dp.contributions import scores, whitened
-from pymc_dp.contributions.estimating import AVERAGED, POLYA_GAMMA, SITES, ratio
+from pymc_dp.contributions.polya_gamma_and_sites import AVERAGED, POLYA_GAMMA, SITES, ratio
 from pymc_dp.contributions.scores import (
     BOTH,
     DRAWS,

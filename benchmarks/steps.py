@@ -1,7 +1,8 @@
 """Print the benchmark tables of the docs: ``python -m benchmarks.steps [--quick] [backend ...]``.
 
 Medians in milliseconds over alternating rounds, the ratios, and the most memory that Python and
-NumPy held during a private step, over the size of its batch of doubles (1 is the batch alone).
+NumPy held during a private step, over the size of its batch of doubles (1 is the batch alone; a
+matrix of per-record gradients would add another 1).
 """
 
 import argparse
@@ -81,7 +82,7 @@ def prepare(model, sample_rate):
 
 
 def private_step(prepared, backend):
-    """A step of dp_advi: sampling, gather, gradients, clipped sum, noise, update."""
+    """A step of dp_advi: sampling, gather, norms, clipped sum, noise, update."""
     compiled = compile_method(prepared, backend)
     wall = PrivacyWall(prepared.data, compiled.contributions, prepared.plan)
     rng, states = np.random.default_rng(0), [prepared.method.init(np.random.default_rng(0))]
@@ -182,7 +183,7 @@ def table(columns, rows):
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
-def start_fit(what, backend="python"):
+def start_fit(what, backend=None):
     """Fit once, with privacy or as PyMC does."""
     with build("logistic", *generate("logistic", 4000, 8), 8):
         if what == "private":

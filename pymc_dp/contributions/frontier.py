@@ -2,13 +2,16 @@
 
 The frontier are the inputs of operations on records that depend on the latents alone. Cut there,
 one backward pass gives cotangents that still have a row per record. `cut_frontier` finds the edges,
-each of which has the algebra of its operation; `rows_of` carries the cotangents of some edges on to
-a latent, record by record.
+each of which has the algebra of its operation. The cotangent of a cut determines the norm of the
+record's gradient without the gradient itself (ghost norms: Li et al. 2022), and the weighted sum of
+the gradients without a second backward pass (book-keeping: Bu et al. 2023): `record_sums`. Where
+rows are wanted, `record_rows` forms them.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from pytensor.compile.ops import deep_copy_op
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.scalar.basic import Mul
@@ -21,8 +24,10 @@ from pytensor.tensor.special import LogAddExp, XLog1PY, XLogY
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dp.model.batch import RecordGraph, remake
+from pymc_dp.model.compilation import sum_over_records
 from pymc_dp.model.graphs import Node, Tensor, pt
 from pymc_dp.model.separation_proof import gather_layout
+from pymc_dp.privacy.norms import graph_norms
 
 
 def by_row(x: Tensor, count: Tensor) -> Tensor:
@@ -31,14 +36,15 @@ def by_row(x: Tensor, count: Tensor) -> Tensor:
 
 
 class NoFrontierRuleError(Exception):
-    """No rule covers an edge of the graph, and rows need another route."""
+    """No rule covers an edge of the graph; per-record gradients must be formed instead."""
 
 
 class Spread(NamedTuple):
     """``operand`` is broadcast over the records.
 
-    Every edge has three methods. ``rows`` are the records' gradients in the operand, (rows, size of
-    the operand). ``core`` is the shape of a record's part of the cut, given the operand's.
+    Every edge has five methods. ``norms`` are those of the records' gradients in the operand,
+    (rows,); ``rows`` the gradients, (rows, size of the operand); ``total`` their weighted sum, of
+    the operand's shape. ``core`` is the shape of a record's part of the cut, given the operand's.
     ``through`` multiplies a matrix for the operand, (*its shape, n), by what the j-th number of
     that part has to do with it: (rows, n). ``axis`` is that of the records in the cut.
     """
@@ -47,8 +53,16 @@ class Spread(NamedTuple):
     cut: Tensor
     axis: int
 
+    def norms(self, cotangent: Tensor) -> Tensor:
+        return graph_norms(self.rows(cotangent))
+
     def rows(self, cotangent: Tensor) -> Tensor:
         return by_row(pt.moveaxis(cotangent, self.axis, 0), cotangent.shape[self.axis])
+
+    def total(self, cotangent: Tensor, weights: Tensor) -> Tensor:
+        aligned = [0 if k == self.axis else "x" for k in range(cotangent.ndim)]
+        summed = (weights.dimshuffle(aligned) * cotangent).sum(axis=self.axis, keepdims=True)
+        return summed.reshape(self.operand.shape, ndim=self.operand.ndim)
 
     def core(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         padded = (1,) * int(self.cut.ndim - len(shape)) + shape
@@ -65,19 +79,31 @@ class Product(NamedTuple):
     operand: Tensor
     cut: Tensor
     data: Tensor
+    # shape (rows,): their norms; an input where the data are a leaf, computed outside the graph
+    data_norms: Tensor
     from_left: bool
 
     @property
     def axis(self) -> int:
         return self.cut.ndim - 1 if self.from_left else 0
 
+    def norms(self, cotangent: Tensor) -> Tensor:
+        return self.data_norms * graph_norms(self._each_record(cotangent))
+
     def rows(self, cotangent: Tensor) -> Tensor:
-        left, right = self.data, cotangent.T if self.from_left else cotangent
+        left, right = self.data, self._each_record(cotangent)
         if right.ndim == 1:
             return left * right[:, None]
         if self.from_left:
             left, right = right, left
         return by_row(left[:, :, None] * right[:, None, :], self.data.shape[0])
+
+    def total(self, cotangent: Tensor, weights: Tensor) -> Tensor:
+        rows = self._each_record(cotangent)
+        weighted = pt.shape_padright(weights, rows.ndim - 1) * rows
+        if self.from_left and rows.ndim == 2:
+            return sum_over_records(weighted.T, self.data)
+        return sum_over_records(self.data.T, weighted)
 
     def core(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape[:-1] if self.from_left else shape[1:]
@@ -86,6 +112,9 @@ class Product(NamedTuple):
         if matrix.ndim == 2:
             return self.data @ matrix
         return self.data @ (matrix[j] if self.from_left else matrix[:, j])
+
+    def _each_record(self, cotangent: Tensor) -> Tensor:
+        return cotangent.T if self.from_left else cotangent
 
 
 class Gather(NamedTuple):
@@ -99,13 +128,18 @@ class Gather(NamedTuple):
     def axis(self) -> int:
         return 0
 
+    def norms(self, cotangent: Tensor) -> Tensor:
+        return graph_norms(cotangent)
+
     def rows(self, cotangent: Tensor) -> Tensor:
         count = cotangent.shape[0]
         empty = pt.zeros((count, *self.operand.shape), dtype=cotangent.dtype)
-        # as JAX has no ranges of symbolic length
-        places = pt.cumsum(pt.ones_like(self.indices[0], dtype="int64")) - 1
-        picked = empty[(places, *self.indices)]
+        picked = empty[(pt.arange(count), *self.indices)]
         return by_row(pt.set_subtensor(picked, cotangent), count)
+
+    def total(self, cotangent: Tensor, weights: Tensor) -> Tensor:
+        weighted = pt.shape_padright(weights, cotangent.ndim - 1) * cotangent
+        return pt.inc_subtensor(pt.zeros_like(self.operand)[self.indices], weighted)
 
     def core(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape[len(self.indices) :]
@@ -149,7 +183,9 @@ def cut_frontier(
             [i] = entering
             data = operands[1 - i][:, None]
             number: Tensor = node.inputs[i]
-            cuts: list[Edge] = [Product(number.reshape((1,)), None, data, from_left=False)]
+            cuts: list[Edge] = [
+                Product(number.reshape((1,)), None, data, graph_norms(data), from_left=False)
+            ]
         else:
             cuts = [_cut(node, operands, i, carrying[0], graph) for i in entering]
         if any(new is not old for new, old in zip(operands, node.inputs, strict=True)) or cuts:
@@ -174,7 +210,7 @@ def _cut(node: Node, operands: list[Tensor], i: int, output: Tensor, graph: Reco
         return _spread(operands, i, operand, output.ndim, k, graph)
     is_dot = isinstance(op, Blockwise) and isinstance(op.core_op, Dot)
     if isinstance(op, Dot) or (is_dot and output.ndim == len(op.outputs_sig[0])):
-        return _product(node, operands, i, k)
+        return _product(node, operands, i, k, graph)
     if isinstance(op, AdvancedSubtensor) and i == k == 0:
         layout = gather_layout(node)
         indices = tuple(operands[node.inputs.index(index)] for index in layout.arrays.values())
@@ -212,13 +248,83 @@ def _scales_a_column(
     return is_column and all(number.type.broadcastable) and apart.isdisjoint(ancestors([column]))
 
 
-def _product(node: Node, operands: list[Tensor], i: int, k: int) -> Edge:
+def _product(node: Node, operands: list[Tensor], i: int, k: int, graph: RecordGraph) -> Edge:
     data, last = operands[1 - i], node.outputs[0].type.ndim - 1
     if data.ndim != 2 or (i, k) not in {(1, 0), (0, last)}:
         raise NoFrontierRuleError
     if i == 0:
-        return Product(node.inputs[0], None, data.T, from_left=True)
-    return Product(node.inputs[1], None, data, from_left=False)
+        return Product(node.inputs[0], None, data.T, graph_norms(data.T), from_left=True)
+    leaf = data in graph.inputs.values()
+    norms = pt.vector("data_norms", dtype="float64") if leaf else graph_norms(data)
+    return Product(node.inputs[1], None, data, norms, from_left=False)
+
+
+class RecordSums(NamedTuple):
+    """Graphs of the norms and the weighted sum of the records' gradients."""
+
+    # shape (rows,): the L2 norm of each record's gradient with respect to all latents
+    norms: Tensor
+    # intermediate results of the norms that the sum reads: given these, it needs no second pass
+    kept: tuple[Tensor, ...]
+    # shape (size,): the sum of the gradients, each times its entry in ``weights``, latent by latent
+    weighted_sum: Tensor
+    weights: Tensor  # shape (rows,)
+    # inputs for the norms of a leaf's rows, with the name of the leaf
+    leaf_norms: dict[Tensor, str]
+    by_rows: tuple[Tensor, ...]  # latents of which every record's gradient is formed
+
+
+def record_sums(graph: RecordGraph, latents: Sequence[Tensor]) -> RecordSums:
+    """Build the norms and the weighted sum of per-record gradients from the frontier.
+
+    A latent that enters at one edge, as it is, needs no gradient: |x| |r| is its norm. For the
+    others rows of the gradient are formed, which both the norm and the sum read: terms that cancel
+    within a record would not cancel in the same way if they were added over the batch first.
+    Raises `NoFrontierRuleError` where an edge has no rule.
+    """
+    # copies prevent rewrites: |f g| as |f| |g| turned a stable residual into a norm 33% short
+    edges = {edge: deep_copy_op(c) for edge, c in cut_frontier(graph, latents).items()}
+    weights = pt.vector("weights", dtype="float64")
+    norms, totals, kept, by_rows = list[Tensor](), list[Tensor](), list[Tensor](), list[Tensor]()
+    for latent in latents:
+        touching = edges_of(latent, edges)
+        if not touching:
+            totals.append(pt.zeros((latent.size,)))
+        elif len(touching) == 1 and is_itself(touching[0].operand, latent):
+            [edge] = touching
+            norms.append(edge.norms(edges[edge]))
+            totals.append(edge.total(edges[edge], weights).ravel())
+            kept.append(edges[edge])
+            # a factor that depends on latents is not computed again
+            if isinstance(edge, Product) and not set(latents).isdisjoint(ancestors([edge.data])):
+                kept.append(edge.data)
+        else:
+            rows: Tensor = deep_copy_op(rows_of(latent, touching, edges, graph.rows))
+            norms.append(graph_norms(rows))
+            totals.append(sum_over_records(weights, rows))
+            kept.append(rows)
+            by_rows.append(latent)
+    names = {leaf: name for name, leaf in graph.inputs.items()}
+    return RecordSums(
+        norms=norms[0] if len(norms) == 1 else graph_norms(pt.stack(norms, axis=1)),
+        kept=tuple(dict.fromkeys(kept)),
+        weighted_sum=pt.concatenate(totals),
+        weights=weights,
+        leaf_norms={
+            edge.data_norms: names[edge.data]
+            for edge in edges
+            if isinstance(edge, Product) and edge.data in names
+        },
+        by_rows=tuple(by_rows),
+    )
+
+
+def record_rows(graph: RecordGraph, latents: Sequence[Tensor]) -> Tensor:
+    """Build every record's gradient, shape (rows, size of all latents), from the frontier."""
+    # copies prevent rewrites of what is stable: x times a residual of -1 would become 0
+    edges = {edge: deep_copy_op(x) for edge, x in cut_frontier(graph, latents).items()}
+    blocks = [rows_of(latent, edges_of(latent, edges), edges, graph.rows) for latent in latents]
+    return pt.concatenate(blocks, axis=1)
 
 
 def rows_of(

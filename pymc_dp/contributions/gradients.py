@@ -1,28 +1,22 @@
 """The gradient of a record's log likelihood with respect to all latents: ADVI's contribution.
 
 In the order of this file: weights of 0 in mixtures get a logarithm of slope 0; gradients are
-formed, record by record, in one backward pass where the graph allows (`frontier`); and batches are
+compiled, by ghost norms where the graph allows (`frontier`), else record by record; and batches are
 padded to few sizes, for a backend that compiles anew for every shape.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
-from pytensor.compile.ops import deep_copy_op
-from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Add, Log, Sub
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.special import LogAddExp, LogSumExp
 
-from pymc_dp.contributions.frontier import (
-    NoFrontierRuleError,
-    by_row,
-    cut_frontier,
-    edges_of,
-    rows_of,
-)
+from pymc_dp.contributions.frontier import NoFrontierRuleError, by_row, record_rows, record_sums
 from pymc_dp.contributions.local_latents import (
     local_densities,
     marginal_scores,
@@ -37,9 +31,11 @@ from pymc_dp.privacy.contribution import (
     OWNER,
     Batch,
     Contribution,
+    FactoredContribution,
     RowContribution,
     rows_along,
 )
+from pymc_dp.privacy.norms import row_norms
 
 
 def with_absent_components(records: Records) -> Records:
@@ -87,64 +83,106 @@ def _logarithms_of_weights(graph: RecordGraph) -> set[AnyVariable]:
     return found
 
 
-def gradient(
-    records: Records, backend: str, draws: int = 1, *, aligned: bool = True
-) -> RowContribution:
+def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
     """Contribute d log p(record | z) / dz at ``draws`` points, concatenated.
 
-    The context is an array of points z, shape (draws, size). Not ``aligned``, as in Jälkö et al.
-    (2017), are gradients with respect to mu and rho: the second half is a function of the first, so
-    noise on it is wasted. Their context are the points, and d z / d rho at each, same shape.
+    The context is an array of points z, shape (draws, size). Where the graph allows, norms and
+    sum come from one forward and one backward pass, and no gradient of a record is formed.
     """
+    if records.local_latents:
+        return _formed_gradient(records, backend, draws)
+    try:
+        sums = record_sums(records.batch, list(records.latents.values()))
+    except NoFrontierRuleError:
+        return _formed_gradient(records, backend, draws)
+    formed = [x for name, x in records.point.items() if records.latents[name] in sums.by_rows]
+    width = draws * sum(x.size for x in formed)
+    outputs = [checked(records, sums.norms), *sums.kept]
+    measure = on_batch(records, list(sums.leaf_norms), outputs, backend)
+    kept = {variable: variable.type() for variable in sums.kept}
+    total = graph_replace(sums.weighted_sum, kept, strict=False)
+    sum_weighted = on_batch(records, [sums.weights, *kept.values()], total, backend)
+
+    # a batch, its norms, and for each draw what the weighted sum reads of their computation
+    def prepare(batch: Batch, points: np.ndarray) -> tuple[Batch, np.ndarray, list[Any]]:
+        leaf_norms = [row_norms(batch[name]) for name in sums.leaf_norms.values()]
+        each = [measure(batch, z, *leaf_norms) for z in points]
+        norms = each[0][0]
+        if draws > 1:
+            norms = row_norms(np.stack([norms for norms, *_ in each], axis=1))
+        return batch, norms, [kept for _, *kept in each]
+
+    def weighted_sum(at: Any, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        batch, _, every = at
+        parts = zip(points, every, strict=True)
+        return np.concatenate([sum_weighted(batch, z, weights, *kept) for z, kept in parts])
+
+    gradients = cache(partial(each_gradient, records, backend))  # compiled for units alone
+    return FactoredContribution(
+        size=draws * records.size,
+        width=width,
+        norms=lambda at, points: at[1],
+        weighted_sum=weighted_sum,
+        prepare=prepare,
+        rows=lambda at, points: np.concatenate([gradients()(at[0], z) for z in points], axis=1),
+    )
+
+
+def _formed_gradient(records: Records, backend: str, draws: int) -> RowContribution:
+    """Contribute gradients that are formed record by record."""
     gradients, size = each_gradient(records, backend), draws * records.size
-    size *= 1 if aligned else 2
-
-    def prepare(batch: Batch, context: Any) -> np.ndarray:
-        points, slopes = (context, None) if aligned else context
-        rows = [gradients(batch, z) for z in points]
-        if slopes is not None:
-            rows = [part for x, slope in zip(rows, slopes, strict=True) for part in (x, x * slope)]
-        return np.concatenate(rows, axis=1)
-
     return RowContribution(
         size,
         width=size * nodes_of_quadrature(records),
-        rows=lambda rows, context: rows,
-        prepare=prepare,
+        rows=lambda rows, points: rows,
+        prepare=lambda batch, points: np.concatenate([gradients(batch, z) for z in points], axis=1),
         together=records.of_units,
     )
+
+
+def plain_gradient(records: Records, backend: str, draws: int = 1) -> RowContribution:
+    """Contribute the gradients with respect to mu and rho, both clipped and noised.
+
+    For reproduction of Jälkö et al. (2017): the second half is a function of the first, so noise
+    on it is wasted (`gradient` releases the first half alone). The context are points z, shape
+    (draws, size), and d z / d rho at each of them, same shape.
+    """
+    formed = _formed_gradient(records, backend, draws)
+
+    def prepare(batch: Batch, at: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        points, slopes = at
+        each = formed.prepare(batch, points).reshape(-1, draws, 1, records.size)
+        both = np.concatenate([each, each * slopes[:, None]], axis=2)
+        return both.reshape(len(both), 2 * formed.size)
+
+    return formed._replace(size=2 * formed.size, width=2 * formed.width, prepare=prepare)
+
+
+def gradient_rows(records: Records) -> Tensor:
+    """Return every record's gradient, shape (rows, size), on the inputs of ``records.batch``."""
+    one: Tensor = records.single.log_likelihood()
+    gradients = pt.grad(one.sum(), list(records.latents.values()), disconnected_inputs="ignore")
+    rows = by_record(records, gradients)
+    return pt.concatenate([by_row(row, records.batch.rows) for row in rows], axis=1)
 
 
 def each_gradient(records: Records, backend: str) -> Callable[[Batch, np.ndarray], np.ndarray]:
     """Compile the gradient of every record of a batch at a point, shape (rows, size)."""
     if not records.local_latents:
-        return on_batch(records, [], gradient_rows(records), backend)
+        return on_batch(records, [], _joint_rows(records), backend)
     records = with_shares(records)
     density, *more = (checked(records, graph) for graph in local_densities(records))
     derivatives = on_batch(records, [], [density, *more], backend)
-    scores = on_batch(records, [], [density, gradient_rows(records)], backend)
+    scores = on_batch(records, [], [density, _joint_rows(records)], backend)
     return marginal_scores(records, derivatives, scores)
 
 
-def gradient_rows(records: Records) -> Tensor:
-    """Return every record's gradient, shape (rows, size), on the inputs of ``records.batch``."""
-    latents, count = list(records.latents.values()), records.batch.rows
+def _joint_rows(records: Records) -> Tensor:
     try:
-        cotangents = cut_frontier(records.batch, latents)
+        rows = record_rows(records.batch, list(records.latents.values()))
     except NoFrontierRuleError:
-        return checked(records, vectorized_rows(records))
-    # copies prevent rewrites of what is stable: x times a residual of -1 would become 0
-    edges = {edge: deep_copy_op(x) for edge, x in cotangents.items()}
-    blocks = [rows_of(latent, edges_of(latent, edges), edges, count) for latent in latents]
-    return checked(records, pt.concatenate(blocks, axis=1))
-
-
-def vectorized_rows(records: Records) -> Tensor:
-    """Return the same from the gradient of a single record: slower, and for every graph."""
-    one: Tensor = records.single.log_likelihood()
-    gradients = pt.grad(one.sum(), list(records.latents.values()), disconnected_inputs="ignore")
-    rows = by_record(records, gradients)
-    return pt.concatenate([by_row(row, records.batch.rows) for row in rows], axis=1)
+        rows = gradient_rows(records)
+    return checked(records, rows)
 
 
 def by_record(
@@ -220,13 +258,11 @@ def padded(contribution: Contribution, axes: dict[str, int]) -> Contribution:
 
         return function and of_first
 
-    changed: dict[str, Any] = {"prepare": prepare}
+    changed: dict[str, Any] = {"prepare": prepare, "rows": of_all(contribution.rows)}
     if unit := contribution.unit:
         total, rows = of_all(unit.weighted_sum), of_all(unit.rows)
         changed["unit"] = unit._replace(weighted_sum=total, rows=rows)
-    if isinstance(contribution, RowContribution):
-        changed["rows"] = of_all(contribution.rows)
-    else:
+    if isinstance(contribution, FactoredContribution):
         changed["norms"] = of_all(contribution.norms)
         changed["weighted_sum"] = of_all(contribution.weighted_sum)
     return contribution._replace(**changed)

@@ -4,7 +4,9 @@ A batch is small: with PyTensor's own Python linker, what surrounds a ufunc of N
 times as long as the ufunc. The linker here calls ufuncs directly.
 
 The proof of exact arithmetic (docs/proofs/gaussian_sum.md) speaks of both modes: each number of a
-matrix product depends on one row and one column (`RowProduct`), and no loops are fused.
+matrix product depends on one row and one column (`RowProduct`), and no loops are fused. Sums over
+records are products, too: their rounding is bounded as a whole, so that they keep the faster
+kernels (`SumOverRecords`).
 
 Equal graphs are rewritten once: a model that is fitted again compiles next to nothing. Functions of
 one rewritten graph share its operations. Each thread keeps graphs of its own, and none with
@@ -57,6 +59,19 @@ FORMULAS: dict[type, Callable[..., Tensor]] = {
     TriGamma: lambda x: pt.polygamma(pt.ones((), "int64"), x),
 }
 AFTER_SPECIALIZE = 48.9  # just before fusion and the in-place rewrites
+
+
+class SumOverRecords(Dot):
+    """A matrix product that sums over records."""
+
+
+def sum_over_records(left: Tensor, right: Tensor) -> Tensor:
+    """Multiply (k, records) or (records,) by (records, m) or (records,)."""
+    rows = left[None] if left.ndim == 1 else left
+    columns = right[:, None] if right.ndim == 1 else right
+    total: Tensor = SumOverRecords()(rows, columns)
+    alone = [axis for axis, x in enumerate((left, right)) if x.ndim == 1]
+    return total.squeeze(alone) if alone else total
 
 
 class RowProduct(Op):

@@ -20,7 +20,7 @@ from pytensor.compile.sharedvalue import shared
 from scipy.special import expit
 
 from pymc_dp.accounting.plan import ReleaseSpec, checked_number
-from pymc_dp.contributions.gradients import gradient
+from pymc_dp.contributions.gradients import gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.methods.advi import AdviOptions
 from pymc_dp.methods.method import ADVI, Algorithm, Compiled, Draws, Method, uncentred
@@ -140,11 +140,12 @@ def by_steps(family: Family, records: Records, options: AdviOptions) -> Method:
         else decaying_adam(rates, len(steps))
     )
     params = family.init(records.start, DEFAULTS.start_sd)
+    contribute = gradient if aligned else plain_gradient
     clip_norms = tuple(clip for _, clip in steps)
     clipped = not all(map(math.isinf, clip_norms))
 
     def compile_parts(backend: str) -> Compiled:
-        score = gradient(records, backend, draws, aligned=aligned)
+        score = contribute(records, backend, draws)
         update = partial(_update, family, optimizer, prior_gradient(records, backend), options)
         return Compiled({"score": score}, update)
 

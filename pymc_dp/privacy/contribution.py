@@ -112,7 +112,7 @@ class RowContribution(NamedTuple):
 
 
 class FactoredContribution(NamedTuple):
-    """One record's vector, given public context, of which norms and sums need not form it."""
+    """One record's vector, given public context, not formed (ghost norms: Li et al. 2022)."""
 
     size: int  # size, width, prepare, unit, draw, together, jumps: as in `RowContribution`
     width: int
@@ -122,6 +122,9 @@ class FactoredContribution(NamedTuple):
     # (prepared, context, weights) -> (size,): the sum of the vectors, each times its weight
     weighted_sum: Callable[[Any, Any, np.ndarray], np.ndarray]
     prepare: Callable[[Batch, Any], Any] = as_it_is
+    # (prepared, context) -> (rows, size), optional: the records' vectors themselves, where units
+    # of several records are summed faster from them than by a weighted sum for each unit
+    rows: Callable[[Any, Any], np.ndarray] | None = None
     unit: UnitVector | None = None
     draw: Callable[[Batch, Any, np.random.Generator], Batch] | None = None
     together: bool = False
@@ -178,11 +181,8 @@ def for_units(contribution: Contribution) -> Contribution:
 
 def unit_vector(contribution: Contribution) -> UnitVector:
     """Return how vectors of units are formed: by default as the sums of their records' vectors."""
-    if contribution.unit:
-        return contribution.unit
-    rows = contribution.rows if isinstance(contribution, RowContribution) else None
-    return UnitVector(
-        contribution.size, lambda sums, context: sums, contribution.weighted_sum, rows
+    return contribution.unit or UnitVector(
+        contribution.size, lambda sums, context: sums, contribution.weighted_sum, contribution.rows
     )
 
 

@@ -1,7 +1,8 @@
 """Norms of vectors of any magnitude, factors that shorten vectors to a bound, and products of rows.
 
 Squares leave the range of doubles long before the numbers do, so vectors are first scaled by one of
-three powers of two, which is exact.
+three powers of two, which is exact on every backend. Dividing by the largest entry is not: compiled
+code multiplies by its reciprocal, which beyond 4.5e307 is subnormal and counts as zero.
 
 In products of records with public matrices no record changes the rounding of another. The kernels
 of a matrix product depend on how many rows there are: with one record more, the last bit of every
@@ -13,6 +14,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pytensor.tensor as pt
 
 # a longer vector counts as not finite: beyond, products of norms and their reciprocals round to 0
 LARGEST_NORM = 1e290
@@ -60,6 +62,25 @@ def clip_factors(norms: np.ndarray, bound: float) -> np.ndarray:
     """Return the factor that brings each norm to at most ``bound``."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.fmin(1.0, bound / norms))
+
+
+def graph_norms(rows: Any) -> Any:
+    """`row_norms` as a graph: L2 norm over all axes but the first."""
+    rows = rows.astype("float64")
+    axes = tuple(range(1, rows.ndim))
+    if all(length == 1 for length in rows.type.shape[1:]):  # a rewrite would undo the scaling
+        norms = pt.abs(rows).squeeze(axes)
+    else:
+        largest = pt.abs(rows).max(axis=axes, keepdims=True)
+        is_large, is_small = pt.gt(largest, _double(LARGE)), pt.lt(largest, _double(SMALL))
+        scale = pt.switch(is_large, _double(DOWN), pt.switch(is_small, _double(UP), _double(1)))
+        undo = pt.switch(is_large, _double(UP), pt.switch(is_small, _double(DOWN), _double(1)))
+        norms = undo.squeeze(axes) * pt.sqrt(pt.sqr(rows * scale).sum(axis=axes))
+    return pt.switch(pt.gt(norms, _double(LARGEST_NORM)), _double(np.inf), norms)
+
+
+def _double(number: float) -> Any:
+    return pt.constant(number, dtype="float64")
 
 
 STEPS = 2.0**26

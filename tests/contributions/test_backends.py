@@ -1,7 +1,7 @@
 """Every backend computes the same clipped sums, and clips the most extreme records.
 
-Soundness, rules 2 and 30. Compiled code flushes subnormal numbers to zero, in a process with
-PyTensor's own defaults. Compiling takes long: one process of each backend
+Soundness, rules 2 and 30. Compiled code multiplies by reciprocals and flushes subnormal numbers to
+zero, in a process with PyTensor's own defaults. Compiling takes long: one process of each backend
 computes everything that the tests compare. Numba takes a quarter of a minute for each kind of
 matrix product, and C longer: the model with products is left to the slow suite there.
 """
@@ -17,14 +17,43 @@ import pytest
 
 IMPORTS = """
 import json, sys
-import numpy as np, pymc as pm, pymc_dp
-from pymc_dp.contributions.gradients import gradient, padded
+import numpy as np, pymc as pm, pymc_dp, pytensor.tensor as pt
+from pymc_dp.contributions.gradients import gradient
+from pymc_dp.contributions.gradients import padded
 from pymc_dp.model import Column, separate
+from pymc_dp.model.compilation import function
+from pymc_dp.privacy import norms
 from pymc_dp.privacy.clipping import SumsByRecord
 from pymc_dp.privacy.randomness import Grid, SecretRandom
 from pymc_dp.privacy.private_data import Partition, open_private
 
 backend, found = sys.argv[1], {}
+"""
+
+NORMS = """
+rows = pt.matrix("rows", dtype="float64")
+EXTREME = [0.0, 1.0, -3.0, 5e-324, 1e-310, 1e-200, 1e-23, 1e25, 1e150, 1e200, 1e289, 3e290, 1e300]
+EXTREME += [4.6e307, 1e308, 1.7e308]
+pairs = np.array([(x, y) for x in EXTREME for y in EXTREME])
+found["pairs"] = pairs.tolist()
+found["norms"] = function([rows], norms.graph_norms(rows), backend)(pairs).tolist()
+"""
+
+# the norm of before: scaled by its largest entry
+FAULT = """
+genuine = norms.graph_norms
+
+def graph_norms(rows):
+    axes = tuple(range(1, rows.ndim))
+    largest = pt.abs(rows).max(axis=axes, keepdims=True)
+    safe = pt.switch(pt.eq(largest, 0), 1.0, largest)
+    return safe.squeeze(axes) * pt.sqrt(pt.sqr(rows / safe).sum(axis=axes))
+
+norms.graph_norms = graph_norms
+"""
+
+MENDED = """
+norms.graph_norms = genuine
 """
 
 SUMS = """
@@ -48,8 +77,6 @@ for rows in (np.arange(60), np.array([3]), np.arange(7)):
     lengths = contribution.norms(at, z)
     found["sums"] += [*lengths, *contribution.weighted_sum(at, z, np.fmin(1, 0.5 / lengths))]
 
-EXTREME = [0.0, 1.0, -3.0, 5e-324, 1e-310, 1e-200, 1e-23, 1e25, 1e150, 1e200, 1e289, 3e290, 1e300]
-EXTREME += [4.6e307, 1e308, 1.7e308]
 point = np.full((1, records.size), 0.5)
 found["moved"], good = [], {"X": (1.0, 1.0), "y": (1.0, 1.0), "group": 1}
 for x in EXTREME:
@@ -59,7 +86,7 @@ for x in EXTREME:
         pair_columns = {k: Column(v, 0, columns[k].dtype) for k, v in values.items()}
         held, rng = Partition(pair_columns, None), SecretRandom().generator
         sums_by_record = SumsByRecord(held, contribution, point, rng)
-        grid = Grid.of(1.0, 0.0, contribution.size, False)
+        grid = Grid.of(1.0, 0.0, contribution.size, True)
         with np.errstate(all="ignore"):
             both, one = (
                 part.total.whole
@@ -137,7 +164,7 @@ def run(backend, *program, argument=""):
 @cache
 def process(backend, models):
     parts = [f"\nkind = {model!r}\n{SUMS}{SHOW}" for model in models]
-    found = run(backend, IMPORTS, *parts)
+    found = run(backend, IMPORTS, NORMS, *parts)
     return {model: SimpleNamespace(**of) for model, of in zip(models, found, strict=True)}
 
 
@@ -156,15 +183,27 @@ def test_a_backend_changes_the_speed_and_nothing_else(backend, model):
 @pytest.mark.parametrize(("backend", "model"), [("python", "products"), *COMPILED])
 def test_no_extreme_record_passes_the_clip_norm(backend, model):
     found = computed(backend, model)
+    with np.errstate(over="ignore"):
+        told = np.hypot(*found.pairs.T)
+    beyond = told > 1e290
+    assert np.isinf(found.norms[beyond]).all()
+    # what is subnormal may be taken for zero
+    np.testing.assert_allclose(found.norms[~beyond], told[~beyond], rtol=1e-9, atol=1e-307)
     assert found.moved.max() <= 1
     assert found.moved.max() >= 0.99
 
 
 @pytest.fixture(scope="module")
 def jax():
-    """What one process of JAX computes with each setting, and with a planted fault."""
-    [found] = run("jax", IMPORTS, SET, SHOW, argument=json.dumps(SETTINGS))
+    """What one process of JAX computes with each setting, and with planted faults."""
+    program = (IMPORTS, FAULT, NORMS, MENDED, SET, SHOW)
+    [found] = run("jax", *program, argument=json.dumps(SETTINGS))
     return found
+
+
+def test_norms_that_divide_by_the_largest_entry_are_caught(jax):
+    far = jax["pairs"].max(axis=1) > 4.5e307
+    assert (jax["norms"][far] == 0).any()
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -1,4 +1,4 @@
-"""What a record contributes: its gradient, and sums that weigh every record."""
+"""What a record contributes: norms without gradients, and sums that weigh every record."""
 
 import tracemalloc
 
@@ -7,15 +7,18 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from pymc_dp.contributions import gradients
+from pymc_dp.contributions import frontier, gradients
 from pymc_dp.contributions.frontier import NoFrontierRuleError, cut_frontier
-from pymc_dp.contributions.gradients import SMALLEST_BATCH, gradient, padded
-from pymc_dp.privacy import clipping
-from pymc_dp.privacy.clipping import SumsByRecord
+from pymc_dp.contributions.gradients import (
+    SMALLEST_BATCH,
+    each_gradient,
+    gradient,
+    padded,
+    plain_gradient,
+)
+from pymc_dp.model import separate
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.norms import row_norms
-from pymc_dp.privacy.private_data import Partition
-from pymc_dp.privacy.randomness import Grid
 from tests import zoo
 from tests.zoo import GROUP, REAL, D, N, X, separated
 
@@ -54,7 +57,7 @@ def rows_by_second_index():
     pm.Normal("y", alpha[:, GROUP].sum(axis=0) + X[:, 0] * alpha[0, 0], s, observed=REAL)
 
 
-def test_a_model_without_a_frontier_still_has_gradients():
+def test_a_model_without_a_frontier_still_has_norms_and_sums():
     records, columns = separated(zoo.build(rows_by_second_index))
     with pytest.raises(NoFrontierRuleError):
         cut_frontier(records.batch, list(records.latents.values()))
@@ -70,14 +73,17 @@ def test_a_model_without_a_frontier_still_has_gradients():
 
 
 @pytest.mark.parametrize("name", ["logistic", "hierarchical", "two_indices", "neural_network"])
-def test_gradients_are_the_same_with_and_without_the_frontier(name, monkeypatch):
+def test_the_frontier_and_formed_gradients_agree(name, monkeypatch):
     records, columns = separated(zoo.build(zoo.ACCEPTED[name]))
     z = np.random.default_rng(1).normal(size=(1, records.size))
-    at = zoo.take(columns, ALL), z
-    cut = gradient(records, "python")
-    monkeypatch.setattr(gradients, "cut_frontier", raise_no_frontier)
-    vectorized = gradient(records, "python")
-    np.testing.assert_allclose(cut.prepare(*at), vectorized.prepare(*at), rtol=1e-10, atol=1e-12)
+    at = zoo.take(columns, ALL), z, np.linspace(0, 1, N)
+    ghost = gradient(records, "python")
+    monkeypatch.setattr(gradients, "record_sums", raise_no_frontier)
+    formed = gradient(records, "python")
+    assert ghost.width == (name == "hierarchical")  # the scale's logarithm alone needs its rows
+    assert formed.width == records.size
+    for one, other in zip(contribute(ghost, *at), contribute(formed, *at), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
 def test_a_step_in_a_latent_adds_nothing_to_its_gradient():
@@ -93,29 +99,44 @@ def test_a_step_in_a_latent_adds_nothing_to_its_gradient():
     check(gradient(records, "python"), columns, z, off[:, None] * X * signs)
 
 
-@pytest.mark.parametrize("stated", [True, False], ids=["width", "planted: no width"])
-@pytest.mark.parametrize(("draws", "aligned"), [(1, True), (3, True), (1, False)])
-def test_memory_is_bounded_however_large_a_batch_is(draws, aligned, stated, monkeypatch):
-    """Of a part of the batch there are at most some copies of what the contribution states."""
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_record_far_from_what_the_model_expects_keeps_its_score(copied, monkeypatch):
+    """A rewrite of what is stable would turn x times a residual of -1 into 0."""
+    if not copied:  # the planted fault
+        monkeypatch.setattr(frontier, "deep_copy_op", lambda x: x)
 
     def describe():
-        group = pm.Data("group", np.repeat(np.arange(50), 400))
-        pm.Normal("y", pm.Normal("g", shape=50)[group], 1.0, observed=np.ones(20_000))
+        x = pm.Data("x", X[:, :2])
+        spread = pm.HalfNormal("sd") * pm.Normal("g", shape=4)[pm.Data("group", GROUP)]
+        pm.Bernoulli("y", logit_p=x @ pm.Normal("b", shape=2) + spread, observed=zoo.BINARY)
 
     records, columns = separated(zoo.build(describe))
-    contribution = gradient(records, "python", draws, aligned=aligned)
-    assert contribution.width == contribution.size == records.size * draws * (1 if aligned else 2)
-    contribution = contribution if stated else contribution._replace(width=0)
-    monkeypatch.setattr(clipping, "PART_SIZE", 2**15)
-    points = np.zeros((draws, records.size))
-    context, rng = points if aligned else (points, points), np.random.default_rng(0)
-    sums = SumsByRecord(Partition(columns, None), contribution, context, rng)
+    one = {name: x.copy() for name, x in zoo.take(columns, ALL[:1]).items()}
+    one["x"][:], one["group"][:], one["y"][:] = (900.0, -400.0), 2, 0
+    [score] = each_gradient(records, "python")(one, np.full(records.size, 0.3))
+    of_b = dict(zip(records.latents, records.split(score), strict=True))["b"]
+    assert np.array_equal(of_b, [-900.0, 400.0]) == copied
+
+
+@pytest.mark.parametrize("fits", [True, False], ids=["ghost norms", "planted: gradients formed"])
+def test_no_gradient_of_a_record_is_formed(fits, monkeypatch):
+    rows, width = 20_000, 200
+    rng = np.random.default_rng(0)
+    batch = {"x": rng.normal(size=(rows, width)), "y": rng.integers(0, 2, rows)}
+
+    def describe():
+        logits = pm.Normal("a") + pm.Data("x", X[:, [0] * width]) @ pm.Normal("b", shape=width)
+        pm.Bernoulli("y", logit_p=logits, observed=zoo.BINARY)
+
+    if not fits:
+        monkeypatch.setattr(gradients, "record_sums", raise_no_frontier)
+    contribution = gradient(separate(zoo.build(describe))[0], "python")
+    at = batch, np.zeros((1, width + 1)), np.ones(rows)
     tracemalloc.start()
-    for _ in sums.clipped_sums(np.arange(20_000), Grid.of(1.0, 1.0, contribution.size, False)):
-        pass
+    contribute(contribution, *at)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert (peak < 5 * 8 * clipping.PART_SIZE) == stated
+    assert (peak < rows * width * 8 / 4) == fits
 
 
 @pytest.mark.parametrize(("x", "r"), [(1e-23, 1e25), (1e-200, 1e202), (1e200, 1e-198)])
@@ -137,9 +158,8 @@ def test_several_draws_are_one_long_vector(own_form):
     for b, slope in zip(z, slopes, strict=True):
         g = X * (REAL - X @ b)[:, None]
         rows += [g, g * slope] if own_form else [g]
-    contribution = gradient(records, "python", 3, aligned=not own_form)
-    context = (z, slopes) if own_form else z
-    check(contribution, columns, context, np.concatenate(rows, axis=1))
+    make, context = (plain_gradient, (z, slopes)) if own_form else (gradient, z)
+    check(make(records, "python", 3), columns, context, np.concatenate(rows, axis=1))
 
 
 def test_padding_changes_shapes_and_nothing_else():

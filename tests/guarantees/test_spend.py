@@ -193,7 +193,7 @@ DOORS = {
     "clipped_sum": "privacy/chunks privacy/wall",  # in a task of a chunk, and in memory
     "clipped_sums": "privacy/clipping privacy/wall",
     "SumsByRecord SumsByUnit cut": "privacy/clipping",
-    "urandom ChaCha": "privacy/noise",
+    "urandom ChaCha": "privacy/randomness",
     "deterministic_noise": "",
 }
 

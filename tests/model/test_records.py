@@ -14,7 +14,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.accounting.plan import Poisson
-from pymc_dp.contributions.gradients import gradient, on_batch, vectorized_rows
+from pymc_dp.contributions.gradients import gradient, gradient_rows, on_batch
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.methods.advi import AdviOptions, build
 from pymc_dp.model import separate
@@ -43,7 +43,7 @@ def split(name):
         records=records,
         columns=columns,
         z=z,
-        rows=cache(lambda: on_batch(records, [], vectorized_rows(records), "python")),
+        rows=cache(lambda: on_batch(records, [], gradient_rows(records), "python")),
         contribution=cache(lambda: gradient(records, "python")),
         logp=cache(lambda: on_batch(records, [], records.batch.log_likelihood(), "python")),
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pymc_dp
-from pymc_dp.contributions import whitened
+from pymc_dp.contributions import gradients
 from pymc_dp.privacy.contribution import RowContribution
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import ColumnSpec
@@ -61,9 +61,14 @@ def test_a_contribution_that_keeps_its_word_passes(contribution):
 
 
 def test_a_fit_whose_norms_are_short_is_refused_before_any_budget_is_spent(monkeypatch):
-    genuine = whitened.joint_norms
-    monkeypatch.setattr(whitened, "joint_norms", lambda *parts: 0.99 * genuine(*parts))
+    genuine = gradients.record_sums
+
+    def short(*args):
+        sums = genuine(*args)
+        return sums._replace(norms=0.99 * sums.norms)
+
+    monkeypatch.setattr(gradients, "record_sums", short)
     monkeypatch.setattr(PrivacyWall, "__init__", lambda *args: pytest.fail("data were read"))
-    model = zoo.build(zoo.logistic)
+    model = zoo.build(zoo.hierarchical)
     with pytest.raises(NotImplementedError, match="would not be private .* longer than its norm"):
-        pymc_dp.fit(model=model, epsilon=1, delta=1e-5, progressbar=False)
+        pymc_dp.fit(model=model, epsilon=1, delta=1e-5, n=40, progressbar=False)

@@ -106,9 +106,9 @@ def test_a_record_far_from_what_the_model_expects_keeps_its_score(copied, monkey
         monkeypatch.setattr(frontier, "deep_copy_op", lambda x: x)
 
     def describe():
-        x = pm.Data("x", X[:, :2])
-        spread = pm.HalfNormal("sd") * pm.Normal("g", shape=4)[pm.Data("group", GROUP)]
-        pm.Bernoulli("y", logit_p=x @ pm.Normal("b", shape=2) + spread, observed=zoo.BINARY)
+        mean = pm.Normal("a") + pm.Data("x", X[:, :2]) @ pm.Normal("b", shape=2)
+        effects = pm.HalfNormal("sd") * pm.Normal("g", shape=4)[pm.Data("group", GROUP)]
+        pm.Bernoulli("y", logit_p=mean + effects, observed=zoo.BINARY)
 
     records, columns = separated(zoo.build(describe))
     one = {name: x.copy() for name, x in zoo.take(columns, ALL[:1]).items()}

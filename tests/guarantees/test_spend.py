@@ -224,5 +224,5 @@ def test_no_other_module_reaches_into_what_holds_data():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and (node.attr in holders or "_PrivateData" in node.attr)
     }
-    homes = ("wall.py", "clipping.py", "noise.py", "private_data.py", "chunks.py")
+    homes = ("wall.py", "clipping.py", "randomness.py", "private_data.py", "chunks.py")
     assert reads == {f"privacy/{home}" for home in homes}

@@ -183,7 +183,7 @@ def table(columns, rows):
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
-def start_fit(what, backend=None):
+def start_fit(what, backend="python"):
     """Fit once, with privacy or as PyMC does."""
     with build("logistic", *generate("logistic", 4000, 8), 8):
         if what == "private":

@@ -36,7 +36,7 @@ Compiled = Callable[[Batch, np.ndarray], list[np.ndarray]]
 
 
 def gauss_hermite(count: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return products of so many nodes in each of k directions, as `rule`."""
+    """Return nodes of Gauss-Hermite quadrature, (count^k, k), and weights, as `rule`."""
     one, weights = np.polynomial.hermite_e.hermegauss(count)
     each = np.array(list(product(weights / weights.sum(), repeat=k)))
     return np.array(list(product(one, repeat=k))), each.prod(axis=1)

@@ -271,7 +271,7 @@ def _jointly_normal(records: Records, draws: np.ndarray) -> list[str]:
 
 def log_prior_of(records: Records) -> LogPrior:
     """Compile the log prior of points, (n, size)."""
-    theta, u, log_prior = _made_once(records, (), _log_prior)
+    theta, u, log_prior = _graphs_of_prior(records, (), _log_prior)
     compiled = function([theta, u], log_prior[:, 0], "python")
     return lambda z: np.asarray(compiled(z, np.zeros((len(z), 1, 0))))
 
@@ -359,12 +359,12 @@ def _together(filled: np.ndarray) -> Entries:
 
 def _compiled(records: Records, chosen: Sequence[str]) -> tuple[Any, Any]:
     """Compile gradients in u, and the log prior at the first u with slopes of weighted sums."""
-    of_u, of_theta = _made_once(records, chosen, _derivatives)
+    of_u, of_theta = _graphs_of_prior(records, chosen, _derivatives)
     gradients, slope = (function(inputs, outputs, "python") for inputs, outputs in (of_u, of_theta))
     return gradients, slope
 
 
-def _made_once[Made](
+def _graphs_of_prior[Made](
     records: Records,
     chosen: Sequence[str],
     make: Callable[[Records, Sequence[str]], Made],

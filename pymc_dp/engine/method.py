@@ -112,7 +112,7 @@ class Rounds:
     prior: Callable[[], NormalPrior]  # of the rounds
     slope: Callable[[], Gradient]  # of the author's own log prior
     written: PriorAsWritten | None  # None where the posterior is normal, and that of the rounds
-    # the state whose likelihood was asked for last, and that
+    # the last state that was asked for, with its likelihoods: one pair at most
     latest: list[tuple[State, Likelihoods]] = dataclasses.field(default_factory=list)
 
     @cached_property

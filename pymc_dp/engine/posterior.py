@@ -84,8 +84,8 @@ def without_tails(draws: np.ndarray) -> np.ndarray:
 
 
 def _not_extreme(sd: np.ndarray) -> np.ndarray:
-    least = CONSTANTS.flat_precision
-    return np.asarray(np.clip(sd, least, 1 / least))
+    widest = CONSTANTS.flat_precision**-0.5
+    return np.asarray(np.clip(sd, 1 / widest, widest))
 
 
 class Mixing(NamedTuple):

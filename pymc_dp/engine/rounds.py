@@ -131,7 +131,7 @@ class Report(NamedTuple):
     """What the latest round says of itself."""
 
     step: np.ndarray  # to the mean of the regression, (b, k)
-    left: tuple[LeftOut, ...] = ()  # what norms leave out of each part; none before any counts
+    left: tuple[LeftOut, ...] = ()  # what norms leave out of each part; empty before round 1
     noise_unit: float = 0.0  # noise multiplier of a release that would take the whole budget
     noise_to_signal: float = np.nan
     kept: float = 1.0  # share of the slope that weights and clipping keep
@@ -242,18 +242,14 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     mean = _beside_prior(known, state, *pooled(known, biased, z)).mean
     # 5. step
     step = mean - z
-    of_location, squares = step.copy(), np.ones_like(step)
+    of_location = step.copy()
     if known.scale is not None:
         of_location.flat[known.scale.latent] = 0.0
     # in white units
     r, length = (max(inner(x, times(floored, x)), 0.0) ** 0.5 / n**0.5 for x in (of_location, step))
     point = z + _share_of_step(state, of_location, floored, r) * step
     # 6. scale of outcomes
-    if known.scale is not None:
-        latent = known.scale.latent
-        point.flat[latent] = z.flat[latent] + known.scale.step(float(step.flat[latent]))
-        squares = vector_blocks(known.scale.units(z.reshape(-1), point.reshape(-1))) ** 2
-        state, floored = state.in_units(squares), outer(squares**0.5, squares**0.5) * floored
+    state, point, floored = _with_scale(known, state, step, point, floored)
     # 7. clipping
     is_near = length <= CONSTANTS.near  # far from the mode all scores are long
     lengths = state.lengths.add(sums.counts, share if is_near else 0.0)
@@ -282,6 +278,18 @@ def _share_of_step(state: State, step: np.ndarray, floored: np.ndarray, r: float
     last = state.scored[-1].point - state.scored[-2].point
     along = inner(last, times(floored, step)) / state.number / r**2
     return float(np.clip(2 * (1 - state.report.edge) * along, least, 1.0))
+
+
+def _with_scale(
+    known: Known, state: State, step: np.ndarray, point: np.ndarray, floored: np.ndarray
+) -> tuple[State, np.ndarray, np.ndarray]:
+    """Take the own step of the scale of outcomes, and bring all curvatures to the new scale."""
+    if known.scale is None:
+        return state, point, floored
+    z, latent, point = state.point, known.scale.latent, point.copy()
+    point.flat[latent] = z.flat[latent] + known.scale.step(float(step.flat[latent]))
+    squares = vector_blocks(known.scale.units(z.reshape(-1), point.reshape(-1))) ** 2
+    return state.in_units(squares), point, outer(squares**0.5, squares**0.5) * floored
 
 
 def white(at: At) -> np.ndarray:
@@ -446,9 +454,10 @@ def _beside_prior(known: Known, state: State, fitted: np.ndarray, S: np.ndarray)
 
 
 def likelihoods(known: Known, state: State) -> Likelihoods:
-    """Return what all rounds say of the likelihood, with the bias of the latest norm in its width.
+    """Return what all rounds say of the likelihood.
 
-    Rounds with more bias count less. Where it says nothing that numbers can hold, it is flat.
+    The width of the noisy one holds the bias of the latest norm, and rounds with more bias count
+    less. Where it says nothing that numbers can hold, it is flat.
     """
     P, mean = known.prior_precision, known.prior_mean
     flat = Likelihood(0.0 * P, 0.0 * mean, mean)
@@ -489,7 +498,7 @@ def _bias(known: Known, state: State) -> np.ndarray:
     bias = np.zeros((len(state.scored), *state.curvature.shape[:2]))
     if state.report.noise_unit == 0:
         return bias
-    for part, own in zip(known.parts, state.report.left, strict=False):
+    for part, own in zip(known.parts, state.report.left, strict=False):  # none before round 1
         for one, its in zip(state.scored, bias, strict=True):
             its[part.latents] = own.at(one.norms[part.latents])
     return bias
@@ -559,8 +568,8 @@ def _noise_of_scores(known: Known, state: State) -> float:
 def _leverage_bound(known: Known, state: State) -> float:
     """Return the squared norm beyond which records are weighed down.
 
-    Farther than a white unit from the mode it is the least: curvatures must not drown in noise
-    there, and what weights do to scores matters little, since those count little in the end.
+    After a step of more than one white unit it is the least: noise must not hide the curvature on
+    the way, and scores from there count little in the end.
     """
     d = state.at.point.size
     least = CONSTANTS.leverage * d

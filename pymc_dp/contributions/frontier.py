@@ -134,9 +134,7 @@ class Gather(NamedTuple):
     def rows(self, cotangent: Tensor) -> Tensor:
         count = cotangent.shape[0]
         empty = pt.zeros((count, *self.operand.shape), dtype=cotangent.dtype)
-        # as JAX has no ranges of symbolic length
-        places = pt.cumsum(pt.ones_like(self.indices[0], dtype="int64")) - 1
-        picked = empty[(places, *self.indices)]
+        picked = empty[(pt.arange(count), *self.indices)]  # an index may be the same for all rows
         return by_row(pt.set_subtensor(picked, cotangent), count)
 
     def total(self, cotangent: Tensor, weights: Tensor) -> Tensor:

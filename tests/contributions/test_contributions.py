@@ -13,6 +13,7 @@ from pymc_dp.contributions.gradients import (
     SMALLEST_BATCH,
     each_gradient,
     gradient,
+    on_batch,
     padded,
     plain_gradient,
 )
@@ -101,6 +102,30 @@ def test_a_step_in_a_latent_adds_nothing_to_its_gradient():
     signs = np.sign(z[0])
     off = REAL - X @ np.abs(z[0]) - signs.sum()
     check(gradient(records, "python"), columns, z, off[:, None] * X * signs)
+
+
+def in_row_zero(gather, cotangent):
+    """The planted fault: as many places as the first index has, which may be one for all rows."""
+    empty = pt.zeros((cotangent.shape[0], *gather.operand.shape), dtype=cotangent.dtype)
+    places = pt.cumsum(pt.ones_like(gather.indices[0], dtype="int64")) - 1
+    rows = pt.set_subtensor(empty[(places, *gather.indices)], cotangent)
+    return rows.reshape((cotangent.shape[0], -1))
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_an_index_that_all_records_share_leaves_each_its_own_gradient(is_sound, monkeypatch):
+    if not is_sound:
+        monkeypatch.setattr(frontier.Gather, "rows", in_row_zero)
+
+    def describe():
+        level = pm.Normal("t", shape=(2, 2))[np.array([1]), pm.Data("group", GROUP)]
+        pm.Normal("y", pt.sinh(pm.Normal("a")) * level, 1.0, observed=REAL)
+
+    records, columns = separated(zoo.build(describe))
+    batch, z = zoo.take(columns, ALL), np.linspace(0.5, 1.5, records.size)
+    one_by_one = on_batch(records, [], gradients.gradient_rows(records), "python")(batch, z)
+    rows = each_gradient(records, "python")(batch, z)
+    assert np.allclose(rows, one_by_one) == is_sound
 
 
 @pytest.mark.parametrize("copied", [True, False])

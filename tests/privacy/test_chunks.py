@@ -180,7 +180,7 @@ def test_a_partition_that_fails_is_booked_and_not_repeated():
     with pytest.raises(ReleaseError, match="failed with ValueError. .* is spent, and nothing"):
         wall.release(Query("score", None))
     assert len(wall.made) == 1
-    assert sorted(tried) == [8, 40]
+    assert tried in ([8], [40], [8, 40], [40, 8])  # threads stop at the first that fails
     with pytest.raises(ReleaseError, match="no further release"):
         wall.release(Query("score", None))
 

@@ -8,6 +8,7 @@ import pymc_dp
 from benchmarks.survey import Sample, by_design
 from pymc_dp.engine import rounds
 from pymc_dp.tables.weights import SurveyWeights
+from pymc_dp.testing import deterministic_noise
 
 N, HOUSEHOLDS = 4000, 1600
 UPPER = 8.0
@@ -122,13 +123,16 @@ def test_a_potential_of_weights_times_a_density_is_a_weighted_fit(order):
 
 @pytest.mark.parametrize("unit", [None, "household"])
 def test_a_private_fit_is_as_near_as_it_says(unit):
-    sample = sampled("logistic")
-    mean, sd = fitted("logistic", sample, sample.weight, unit, epsilon=5, delta=1e-5)
+    sample, fits = sampled("logistic"), []
+    for key in range(3):
+        with deterministic_noise(key):
+            fits.append(fitted("logistic", sample, sample.weight, unit, epsilon=5, delta=1e-5))
+    mean, sd = map(np.stack, zip(*fits, strict=True))
     by_person = sample if unit else sample._replace(household=None)
     expected, covariance = by_design("logistic", by_person)
     assert np.abs(mean - expected).max() < 5 * sd.max()
-    assert (sd / np.sqrt(np.diag(covariance)) < 1.8).all()
-    assert (sd / np.sqrt(np.diag(covariance)) > 0.7).all()
+    ratio = np.median(sd, axis=0) / np.sqrt(np.diag(covariance))
+    assert ((ratio > 0.7) & (ratio < 1.8)).all()
 
 
 def test_more_latents_than_a_matrix_is_released_for_have_the_size_of_the_design():

@@ -18,12 +18,8 @@ from pymc_dp.contributions.gradients import (
     plain_gradient,
 )
 from pymc_dp.model import separate
-from pymc_dp.privacy import clipping
-from pymc_dp.privacy.clipping import SumsByRecord
 from pymc_dp.privacy.contribution import FactoredContribution
 from pymc_dp.privacy.norms import row_norms
-from pymc_dp.privacy.private_data import Partition
-from pymc_dp.privacy.randomness import Grid
 from tests import zoo
 from tests.zoo import GROUP, REAL, D, N, X, separated
 
@@ -166,34 +162,6 @@ def test_no_gradient_of_a_record_is_formed(fits, monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (peak < rows * width * 8 / 4) == fits
-
-
-@pytest.mark.parametrize("stated", [True, False], ids=["width", "planted: no width"])
-@pytest.mark.parametrize(("draws", "own_form"), [(1, False), (3, False), (1, True)])
-def test_memory_of_formed_gradients_is_bounded_however_large_a_batch_is(
-    draws, own_form, stated, monkeypatch
-):
-    """Of a part of the batch there are at most some copies of what the contribution states."""
-    monkeypatch.setattr(gradients, "record_sums", raise_no_frontier)
-    monkeypatch.setattr(clipping, "PART_SIZE", 2**15)
-
-    def describe():
-        group = pm.Data("group", np.repeat(np.arange(50), 400))
-        pm.Normal("y", pm.Normal("g", shape=50)[group], 1.0, observed=np.ones(20_000))
-
-    records, columns = separated(zoo.build(describe))
-    contribution = (plain_gradient if own_form else gradient)(records, "python", draws)
-    assert contribution.width == contribution.size == records.size * draws * (1 + own_form)
-    contribution = contribution if stated else contribution._replace(width=0)
-    points, rng = np.zeros((draws, records.size)), np.random.default_rng(0)
-    context = (points, points) if own_form else points
-    sums = SumsByRecord(Partition(columns, None), contribution, context, rng)
-    tracemalloc.start()
-    for _ in sums.clipped_sums(np.arange(20_000), Grid.of(1.0, 1.0, contribution.size, False)):
-        pass
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert (peak < 5 * 8 * clipping.PART_SIZE) == stated
 
 
 @pytest.mark.parametrize(("x", "r"), [(1e-23, 1e25), (1e-200, 1e202), (1e200, 1e-198)])

@@ -282,8 +282,7 @@ def record_sums(graph: RecordGraph, latents: Sequence[Tensor]) -> RecordSums:
     within a record would not cancel in the same way if they were added over the batch first.
     Raises `NoFrontierRuleError` where an edge has no rule.
     """
-    # copies prevent rewrites: |f g| as |f| |g| turned a stable residual into a norm 33% short
-    edges = {edge: deep_copy_op(c) for edge, c in cut_frontier(graph, latents).items()}
+    edges = _stable_frontier(graph, latents)
     weights = pt.vector("weights", dtype="float64")
     norms, totals, kept, by_rows = list[Tensor](), list[Tensor](), list[Tensor](), list[Tensor]()
     for latent in latents:
@@ -319,10 +318,17 @@ def record_sums(graph: RecordGraph, latents: Sequence[Tensor]) -> RecordSums:
     )
 
 
+def _stable_frontier(graph: RecordGraph, latents: Sequence[Tensor]) -> dict[Edge, Tensor]:
+    """Return the frontier with copies of cotangents, so that no rewrite takes them apart.
+
+    |f g| as |f| |g| made a norm 33% short, and x times a residual of -1 became 0.
+    """
+    return {edge: deep_copy_op(c) for edge, c in cut_frontier(graph, latents).items()}
+
+
 def record_rows(graph: RecordGraph, latents: Sequence[Tensor]) -> Tensor:
     """Build every record's gradient, shape (rows, size of all latents), from the frontier."""
-    # copies prevent rewrites of what is stable: x times a residual of -1 would become 0
-    edges = {edge: deep_copy_op(x) for edge, x in cut_frontier(graph, latents).items()}
+    edges = _stable_frontier(graph, latents)
     blocks = [rows_of(latent, edges_of(latent, edges), edges, graph.rows) for latent in latents]
     return pt.concatenate(blocks, axis=1)
 

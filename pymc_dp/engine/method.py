@@ -339,10 +339,12 @@ def whitened_method(
     whole, slope = chain(*stages), cache(partial(prior_gradient, records, "python"))
     # the last round has no share: it takes what the others leave, and a caller's noise multiplier
     *specs, last = (spec for stage in stages for spec in stage.method.releases)
+    whole = whole._replace(releases=(*specs, dataclasses.replace(last, share=None)))
+    if not records.mixtures:
+        return whole
     return whole._replace(
-        releases=(*specs, dataclasses.replace(last, share=None)),
         doubts=lambda staged: (
             *whole.doubts(staged),
-            *lost_components(records, slope, whole.describe(staged)),
-        ),
+            *lost_components(records, slope(), whole.describe(staged)),
+        )
     )

@@ -9,6 +9,7 @@ compiled. At the end stand the options of methods that fit linear predictors by 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -84,13 +85,17 @@ class Structure(NamedTuple):
 def recognise(find: Callable[[Records, Tensor], Predictor], records: Records) -> Structure:
     """Find the linear predictor of every term of the likelihood, or raise NotConjugateError."""
     refuse_local_latents(records)
-    predictors = []
-    for name, term in zip(records.term_names, records.single.terms, strict=True):
-        try:
-            predictors.append(find(records, term))
-        except NotConjugateError as reason:
-            raise NotConjugateError(f"the likelihood of `{name}` {reason}") from None
+    terms = zip(records.term_names, records.single.terms, strict=True)
+    predictors = [of_outcome(name, partial(find, records, term)) for name, term in terms]
     return Structure(tuple(predictors), gaussian_prior(records))
+
+
+def of_outcome(name: str, find: Callable[[], Predictor]) -> Predictor:
+    """Find the predictor of an outcome, which a refusal names."""
+    try:
+        return find()
+    except NotConjugateError as reason:
+        raise NotConjugateError(f"the likelihood of `{name}` {reason}") from None
 
 
 def is_near_regression(records: Records) -> bool:

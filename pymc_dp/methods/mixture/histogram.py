@@ -150,7 +150,7 @@ def update(mixture: ScalarMixture, state: State, query: Query, noisy: Noisy) -> 
     """Make finer bins where the first histogram has records; estimate the latents by the second."""
     counts, edges = np.asarray(noisy.value), state.edges
     if state.t:
-        likeliest = _likeliest(mixture, _explained(mixture, edges, counts, noisy.sd))
+        likeliest = _likeliest(_explained(mixture, edges, counts, noisy.sd))
         values = mixture.records.split(likeliest)
         return State(2, edges, dict(zip(mixture.records.point, values, strict=True)))
     seen = np.where(counts > DEFAULTS.visible_bin * noisy.sd, counts, 0.0)
@@ -230,9 +230,9 @@ def _explained(
     return Explained(mixture, points, batch, counts, noise_sd**2 + np.maximum(counts, 1.0))
 
 
-def _likeliest(mixture: ScalarMixture, histogram: Explained) -> np.ndarray:
+def _likeliest(histogram: Explained) -> np.ndarray:
     """Go downhill from the initial point and the best draws of the prior."""
-    initial, *drawn = mixture.draws
+    initial, *drawn = histogram.mixture.draws
     best = np.argsort([histogram.value(z)[0] for z in drawn])[: DEFAULTS.descents]
     starts = [initial, *(drawn[k] for k in best)]
     of_author, *others = [minimize(histogram.loss, z, jac=True, method="L-BFGS-B") for z in starts]

@@ -221,16 +221,11 @@ def roles(records: Records, model: MixtureModel) -> dict[str, str]:
     return roles | dict.fromkeys(records.term_names, "mixture of Gaussian components")
 
 
-def lost_components(
-    records: Records, prior_slope: Callable[[], Gradient], described: xr.Dataset
-) -> tuple[Doubt, ...]:
+def lost_components(records: Records, slope: Gradient, described: xr.Dataset) -> tuple[Doubt, ...]:
     """List signs of components that became one: far from their prior, or far wider than others.
 
     **Privacy.** Reads the released posterior and the prior: post-processing.
     """
-    if not records.mixtures:
-        return ()
-    slope = prior_slope()
     precision = np.diag(prior_curvature(slope, records.start))
     unit = np.where(precision > 0, precision, np.nan) ** 0.5
     terms = zip(records.term_names, records.batch.terms, strict=True)

@@ -43,6 +43,7 @@ from pymc_dp.methods.conjugate import (
 from pymc_dp.methods.linear import (
     Predictor,
     VipsOptions,
+    of_outcome,
     pg_weight,
     predictor_of,
     where_zero,
@@ -216,10 +217,7 @@ def _predictor(records: Records, latent: str) -> Predictor:
         raise NotConjugateError("there is more than one observed variable")
     [(outcome, term)] = terms.items()
     observed = [x for name, x in records.single.inputs.items() if name != latent]
-    try:
-        return predictor_of(records, term, observed)
-    except NotConjugateError as reason:
-        raise NotConjugateError(f"the likelihood of `{outcome}` {reason}") from None
+    return of_outcome(outcome, lambda: predictor_of(records, term, observed))
 
 
 def _roles(

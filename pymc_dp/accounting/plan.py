@@ -1,12 +1,8 @@
 """What a fit may release, fixed before it starts: the plan.
 
-A plan couples how rows are sampled, how a record's contribution is clipped, how much noise
-is added and how often. The accountant reads the plan and the wall obeys it, so what is
-claimed and what is done cannot differ.
-
-In the order of this file: checks of a caller's numbers; which data sets count as neighbours, and
-how far they can move a clipped sum; releases (what a method asks for, and what a plan grants); what
-an accountant is, and the event that it is given; the plan itself.
+A plan couples how rows are sampled, how a record's contribution is clipped, how much noise is added
+and how often. The accountant reads the plan and the wall obeys it, so what is claimed and what is
+done cannot differ. First checks, neighbours and releases; then accountants; last the plan itself.
 """
 
 from __future__ import annotations
@@ -53,11 +49,7 @@ def checked_number(name: str, value: Any) -> float | None:
 
 
 class Neighbours(Enum):
-    """One record more or less, one replaced by nothing, or one replaced by another.
-
-    >>> Neighbours("replace_one").sensitivity
-    2.0
-    """
+    """One record more or less, one replaced by nothing, or one replaced by another."""
 
     ADD_REMOVE = "add_remove"
     ZERO_OUT = "zero_out"
@@ -98,9 +90,8 @@ class Poisson:
 
     **Privacy.** Exact: a Binomial(number, rate) size, then a uniform subset of that size, is the
     same as one independent coin per row. The batch is never cut to a maximum size, which would void
-    the amplification; it may be empty, and may hold every row. For a guarantee the generator must
-    be cryptographic. The accountants assume that its state and the drawn rows, their number
-    included, stay secret.
+    the amplification. For a guarantee the generator must be cryptographic: the accountants assume
+    that its state and the drawn rows, their number included, stay secret.
     """
 
     name: ClassVar[str] = "poisson"
@@ -124,10 +115,8 @@ class Full:
 
     def __post_init__(self) -> None:
         if self.rate != 1:
-            raise ValueError(
-                f"sample_rate={self.rate!r}, but sampling='full' takes every row: give "
-                "sample_rate=1, or sampling='poisson'."
-            )
+            text = f"sample_rate={self.rate!r}, but sampling='full' takes every row"
+            raise ValueError(f"{text}: give sample_rate=1, or sampling='poisson'.")
 
     def sizes(self, rng: np.random.Generator, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return all rows of each of several partitions."""
@@ -141,10 +130,8 @@ SAMPLERS: dict[str, type[Sampler]] = {kind.name: kind for kind in (Poisson, Full
 def sampler_named(name: str) -> type[Sampler]:
     """Return the kind of sampler that a caller's ``sampling=`` names."""
     if name not in SAMPLERS:
-        raise ValueError(
-            f"sampling={name!r} is unknown: use 'poisson' or 'full'. Shuffled epochs are not "
-            "offered, because shuffling does not amplify privacy as sampling does."
-        )
+        text = "Shuffled epochs are not offered: they do not amplify privacy as sampling does."
+        raise ValueError(f"sampling={name!r} is unknown: use 'poisson' or 'full'. {text}")
     return SAMPLERS[name]
 
 
@@ -183,7 +170,7 @@ class ReleaseSpec:
     def __post_init__(self) -> None:
         _check(self)
         if self.share is not None and not 0 < self.share < 1:
-            raise ValueError(f"{_field(self, 'share')}: it must lie between 0 and 1.")
+            _refuse(self, "share", "it must lie between 0 and 1.")
 
 
 @dataclass(frozen=True)
@@ -203,15 +190,11 @@ class Release:
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise_multiplier < math.inf:
-            raise ValueError(
-                f"{_field(self, 'noise_multiplier')}: it must be finite and at least 0."
-            )
+            _refuse(self, "noise_multiplier", "it must be finite and at least 0.")
         _check(self)
         if math.isinf(self.clip_norm) and self.noise_multiplier > 0:
-            raise ValueError(
-                f"{_field(self, 'clip_norm')}: noise can only hide a contribution of bounded norm, "
-                "so give a finite clip_norm, or noise_multiplier=0 for a fit without privacy."
-            )
+            why = "give a finite clip_norm, or noise_multiplier=0 for a fit without privacy."
+            _refuse(self, "clip_norm", f"noise hides contributions of bounded norm alone: {why}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return its fields as a result keeps them."""
@@ -241,18 +224,17 @@ class Release:
 
 def _check(release: ReleaseSpec | Release) -> None:
     if not release.clip_norm >= SMALLEST_CLIP_NORM:
-        raise ValueError(
-            f"{_field(release, 'clip_norm')}: it must be at least {SMALLEST_CLIP_NORM}, so that "
-            "rounding cannot carry a record above it. Give data in other units."
-        )
+        why = "rounding could carry a record above a smaller one. Give data in other units."
+        _refuse(release, "clip_norm", f"it must be at least {SMALLEST_CLIP_NORM}: {why}")
     if not 1 <= operator.index(release.count) <= MOST:
-        raise ValueError(f"{_field(release, 'count')}: it must be at least 1, and at most {MOST}.")
+        _refuse(release, "count", f"it must be at least 1, and at most {MOST}.")
     if release.mechanism != GAUSSIAN and not isinstance(release.sampler, Full):
-        raise ValueError(f"{_field(release, 'sampler')}, but only sums are made of some rows.")
+        _refuse(release, "sampler", "only sums are made of some rows.")
 
 
-def _field(release: ReleaseSpec | Release, field: str) -> str:
-    return f"Release {release.name!r} has {field}={getattr(release, field)!r}"
+def _refuse(release: ReleaseSpec | Release, field: str, why: str) -> NoReturn:
+    value = getattr(release, field)
+    raise ValueError(f"Release {release.name!r} has {field}={value!r}: {why}")
 
 
 # noise over sensitivity below which no accountant was checked: where batches are sampled, and where
@@ -273,11 +255,6 @@ class Accountant(NamedTuple):
     smallest_delta: float = 0.0
     # whether the library itself doubles the sensitivity under replace-one neighbours
     doubles: bool = False
-    # warns where a better choice of settings would find a smaller number
-    warn_if_loose: Callable[[Plan, Deltas], None] | None = None
-
-    def __repr__(self) -> str:
-        return f"Accountant({self.name!r})"
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan that no proof covers, and say what one does."""
@@ -287,17 +264,16 @@ class Accountant(NamedTuple):
                 raise ValueError(
                     f"No proof covers sampling={release.sampler.name!r} under neighbours="
                     f"{plan.neighbours.value!r} with accountant={self.name!r}: use "
-                    "accountant='pld', which has one for each pair of them, or sampling='full'."
+                    "accountant='pld', or sampling='full'."
                 )
             noise = plan.noise(release)
             if release.mechanism == GAUSSIAN and 0 < noise < floor * (1 - 1e-9):
-                raise ValueError(
-                    f"{_field(release, 'noise_multiplier')}, which is {noise:.4g} of its "
-                    f"sensitivity under neighbours={plan.neighbours.value!r}: accountants are not "
-                    f"reliable below {NOISE_FLOOR} if batches are sampled, {FULL_FLOOR} if full: "
-                    "give more noise (a smaller epsilon), or noise_multiplier=0 for a fit without "
-                    "privacy."
+                why = (
+                    f"it is {noise:.4g} of the sensitivity, and accountants are not reliable below "
+                    f"{NOISE_FLOOR} if batches are sampled, {FULL_FLOOR} if full. Give more noise "
+                    "(a smaller epsilon), or noise_multiplier=0 for a fit without privacy."
                 )
+                _refuse(release, "noise_multiplier", why)
         self.check_delta(plan.delta)
 
     def check_delta(self, delta: float) -> None:
@@ -325,10 +301,8 @@ def _cached(accountant: Accountant, plan: Plan, deltas: Deltas) -> Sequence[floa
     found = accountant.of_sums(plan, deltas) if plan.releases else [0.0] * len(deltas)
     # accountants have returned such numbers without an exception: fail closed
     if any(not value >= 0 for value in found):
-        raise ArithmeticError(
-            f"accountant={accountant.name!r} returned epsilon={found}, which cannot be: give "
-            "another accountant, and report this plan."
-        )
+        name = f"accountant={accountant.name!r}"
+        raise ArithmeticError(f"{name} returned epsilon={found}, which cannot be: give another.")
     return tuple(map(float, found))
 
 
@@ -392,8 +366,7 @@ class Plan:
         if unit_label(self.unit) == "record":
             raise ValueError(
                 f"unit={self.unit!r} reads like the record, which a fit protects without unit=: "
-                "leave it out, or give the data that say which records belong together another "
-                "name."
+                "leave it out, or rename the data that say which records belong together."
             )
         if not self.all_sums:
             raise ValueError(
@@ -434,15 +407,11 @@ class Plan:
         return float(self.epsilon_profile([self.delta if delta is None else delta])[0])
 
     def epsilon_profile(self, deltas: Iterable[float]) -> np.ndarray:
-        """Return what the whole plan costs at each of several deltas; warn where it is loose."""
-        self.accountant.check(self)
+        """Return what the whole plan costs at each of several deltas."""
         deltas = tuple(map(float, deltas))
         for delta in deltas:
             self.accountant.check_delta(delta)
-        found = self.accountant.estimates(self, deltas)
-        if self.accountant.warn_if_loose and np.isfinite(found).all():
-            self.accountant.warn_if_loose(self.merged(), deltas)
-        return found
+        return self.accountant.estimates(self, deltas)
 
     def merged(self) -> Plan:
         """Return what accountants read of the plan: releases that cost the same count as one."""

@@ -1,8 +1,7 @@
 """The privacy side of a call: what may be spent, under which terms, and the noise that keeps to it.
 
 First the budget of a fit; then the least noise with which a plan, or a search among settings, keeps
-to a budget. Nothing in the search has to be trusted: a plan's accountant is asked again for what a
-result claims.
+to one. Nothing in that search has to be trusted: a plan's accountant states what a result claims.
 """
 
 import dataclasses
@@ -72,18 +71,11 @@ class FitTerms:
 
 @dataclass(frozen=True)
 class Budget(FitTerms):
-    """What a fit may spend: terms that were checked, whose text becomes values here.
-
-    >>> Budget(noise_multiplier=4.0, delta=1e-5).terms.neighbours
-    <Neighbours.ADD_REMOVE: 'add_remove'>
-    """
+    """What a fit may spend: terms that were checked, whose text becomes values here."""
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise_multiplier is None):
-            raise ValueError(
-                "Give exactly one of epsilon= (the budget; the noise is found for it) and "
-                "noise_multiplier= (the noise; the budget follows)."
-            )
+            raise ValueError("Give exactly one of epsilon= (the budget) and noise_multiplier=.")
         for name in ("epsilon", "delta", "noise_multiplier"):
             object.__setattr__(self, name, checked_number(name, getattr(self, name)))
         if self.epsilon is not None and not self.epsilon > 0:
@@ -96,8 +88,8 @@ class Budget(FitTerms):
             check_count("num_records", self.num_records, most=10**15)
         if self.delta is None and self.noisy:
             raise ValueError(
-                "delta= is missing: the probability with which epsilon may fail, such as 1e-5. "
-                "Take it well below one over the number of records."
+                "delta= is missing, the probability with which epsilon may fail: give one well "
+                "below one over the number of records, such as 1e-5."
             )
 
     @property
@@ -142,20 +134,15 @@ def split_terms(settings: Mapping[str, Any]) -> tuple[FitTerms, dict[str, Any]]:
 def warn_if_weak(plan: Plan) -> None:
     """Warn where the noise is so low, or delta so large, that the guarantee is weak."""
     if plan.num_records is not None and plan.delta * plan.num_records >= 1:
-        text = (
-            f"delta={plan.delta:g} is not below 1/num_records: a method that publishes one whole "
-            "record at random would be allowed it. Give a smaller delta."
-        )
-        warnings.warn(text, PrivacyWarning, stacklevel=4)
+        text = "not below 1/num_records, which allows publishing a record: give a smaller one."
+        warnings.warn(f"delta={plan.delta:g} is {text}", PrivacyWarning, stacklevel=4)
     for release in plan.releases:
         noise = plan.noise(release)
         if release.mechanism == GAUSSIAN and 0 < noise < LOW_NOISE:
             text = (
                 f"Release {release.name!r} has noise_multiplier={release.noise_multiplier:.4g}, "
-                f"which is {noise:.4g} of its sensitivity under "
-                f"neighbours={plan.neighbours.value!r}: below {LOW_NOISE} one release says much "
-                "about whether a record is in its batch. Give more noise (a smaller epsilon, or "
-                "fewer releases)."
+                f"{noise:.4g} of its sensitivity: below {LOW_NOISE} one release says much about "
+                "whether a record is in its batch. Give more noise, or make fewer releases."
             )
             warnings.warn(text, PrivacyWarning, stacklevel=4)
 
@@ -175,12 +162,8 @@ def relative_noise(specs: Sequence[ReleaseSpec]) -> list[float]:
     left = 1 - sum(spec.share or 0.0 for spec in specs)
     if specs and not (rest and left > 0):
         raise ValueError("The shares of releases leave nothing to those without a share.")
-    return [
-        1.0
-        if spec.share is None
-        else spec.sampler.rate * (spec.count / (spec.share * (rest / left))) ** 0.5
-        for spec in specs
-    ]
+    own = [s.share and s.sampler.rate * (s.count / (s.share * (rest / left))) ** 0.5 for s in specs]
+    return [noise or 1.0 for noise in own]
 
 
 def granting(terms: Plan, specs: Sequence[ReleaseSpec], noise_multiplier: float) -> Plan:
@@ -217,12 +200,11 @@ _SEARCH_MANY = ((CENTRAL_LIMIT, 1.0, 2.0), (PLD, 0.7, 1.4))
 def calibrate_plan(terms: Plan, specs: Sequence[ReleaseSpec], epsilon: float) -> Plan:
     """Find the noise with which releases, under the terms of a plan, cost at most ``epsilon``.
 
-    The plan is within two per cent of the target wherever the accountant can get there. If even
-    the least noise that the accountants are reliable at (0.3 of the sensitivity where batches are
-    sampled, else 0.0001) costs less, it has that noise, and its own smaller epsilon.
+    The plan is within two per cent of the target wherever the accountant can get there, or has the
+    least noise that accountants are reliable at.
 
-    **Privacy.** The accountant is asked again at the noise that was found, which never exceeds the
-    target. An infinite target takes all noise off.
+    **Privacy.** The accountant is asked again at that noise, and never exceeds the target. An
+    infinite target takes all noise off.
     """
     if math.isinf(epsilon):
         return granting(terms, specs, 0.0)
@@ -276,12 +258,12 @@ def _granted(asked: Asked, noise: Sequence[float], factor: float) -> tuple[Plan,
 
 def _noise_of_selection(asked: Asked, noise: Sequence[float], runs: float, epsilon: float) -> float:
     """Find the factor on the noise of all settings with which their selection is affordable."""
-    delta = asked[0][0].delta
 
     def epsilon_at(factor: float) -> float:
         plans = _granted(asked, noise, factor)
         one_run = np.max([divergences(plan, SEARCH) for plan in plans], axis=0)
-        return epsilon_of_renyi(SEARCH, best_of_runs(np.array(SEARCH), one_run, runs), delta)
+        found = best_of_runs(np.array(SEARCH), one_run, runs)
+        return epsilon_of_renyi(SEARCH, found, plans[0].delta)
 
     factor = floor = max(least_noise(*one) / own for one, own in zip(asked, noise, strict=True))
     if epsilon_at(floor) > epsilon:
@@ -309,10 +291,8 @@ def _root(
     while epsilon_at(high) > target:
         low, high = high, 2 * high
         if high > 1e5 * max(floor, NOISE_FLOOR):
-            raise ValueError(
-                f"This accountant cannot certify epsilon={target:g} with any noise: give a larger "
-                "epsilon or delta, or another accountant."
-            )
+            text = f"This accountant cannot certify epsilon={target:g} with any noise"
+            raise ValueError(f"{text}: give a larger epsilon or delta, or another accountant.")
 
     def gap(log_noise: float) -> float:
         return math.log(min(max(epsilon_at(math.exp(log_noise)), 1e-12), 1e12) / target)

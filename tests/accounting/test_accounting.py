@@ -144,11 +144,6 @@ def test_calibration_refuses_what_it_cannot_reach():
         calibrate(**out_of_reach, sample_rate=1, n=1, sampling="full")
 
 
-def test_a_best_order_at_the_end_of_the_list_is_warned_about():
-    with pytest.warns(PrivacyWarning, match="best Rényi order is at an end"):
-        full_batch(2000.0, accountant="rdp_dp_accounting")
-
-
 def test_autodp_is_never_asked_for_its_characteristic_functions(monkeypatch):
     from autodp import autodp_core, converter, phi_bank, transformer_zoo
 

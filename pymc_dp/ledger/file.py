@@ -1,4 +1,4 @@
-"""The file behind a ledger: what is in it, and how several processes write to it.
+"""The file behind a ledger: fits and exact sums of what they owe, terms, and operations.
 
 Every operation opens the file anew, so that nothing is carried over a fork, and whoever writes
 locks it alone. What was written is on the disk before the call returns; what was not finished is
@@ -6,9 +6,6 @@ undone by the next one to open the file.
 
 A fit that has ended can book no release, which the file decides in the transaction that would book
 it. It may therefore be ended by anybody, whether or not its process still runs.
-
-In the order of this file: one fit, and exact sums of what fits owe; the terms of a ledger; the
-operations.
 """
 
 import hashlib
@@ -64,11 +61,6 @@ class Entry(NamedTuple):
     def booked(self) -> int:
         """How many of them are booked."""
         return sum(line.booked for line in self.lines)
-
-    @property
-    def price(self) -> tuple[Cost, dict[float, int]]:
-        """What it takes at once, and how many releases there are of each further price."""
-        return self.upfront, {line.price: line.planned for line in self.lines}
 
     @property
     def of_plan(self) -> Exact:
@@ -153,10 +145,8 @@ def refuse_other_fits(stored: Terms, plan: Plan) -> None:
     for name, value in terms.items():
         kept = getattr(stored, name)
         if value != kept:
-            raise ValueError(
-                f"The fit's {name}={value!r} is not that of the ledger, {kept!r}: costs of "
-                "different guarantees do not add up."
-            )
+            text = f"The fit's {name}={value!r} is not that of the ledger, {kept!r}"
+            raise ValueError(f"{text}: costs of different guarantees do not add up.")
     if any(release.noise_multiplier == 0 for release in plan.releases):
         raise ValueError("A fit without noise is not private: no budget is large enough.")
     if not plan.all_sums:

@@ -1,10 +1,8 @@
 """How a ledger adds up fits whose settings may depend on earlier results.
 
 Composing events is not valid then; a privacy filter is. It fixes one measure of loss and one limit
-before the first fit, and lets a fit pass while the sum of costs stays within the limit.
-
-First mechanisms of other libraries, of which a ledger knows the privacy loss alone; then costs, and
-the filters.
+before the first fit, and lets a fit pass while the sum of costs stays within the limit. Of
+mechanisms of other libraries a ledger knows the privacy loss alone.
 """
 
 import dataclasses
@@ -34,8 +32,8 @@ class ExternalMechanism(NamedTuple):
             return self.proved_rho
         if self.proved_epsilon is None or self.delta:
             raise ValueError(
-                "A mechanism that needs delta has no rho, and this ledger adds up divergences: "
-                "give rho= where its maker proves one, or use a ledger with filter='sum'."
+                "A mechanism that needs delta has no rho: give rho= where its maker proves one, or "
+                "use a ledger with filter='sum'."
             )
         return self.proved_epsilon * self.proved_epsilon / 2
 
@@ -47,19 +45,12 @@ class ExternalMechanism(NamedTuple):
     def epsilon(self) -> float:
         """Return its epsilon at its delta."""
         if self.proved_epsilon is None:
-            raise ValueError(
-                "A ledger with filter='sum' adds up epsilons and deltas: give epsilon= and delta= "
-                "of the mechanism in place of rho=."
-            )
+            raise ValueError("With filter='sum' give epsilon= and delta= in place of rho=.")
         return self.proved_epsilon
 
 
 def external_mechanism(rho: float | None, epsilon: float | None, delta: float) -> ExternalMechanism:
-    """Check a privacy loss; a negative one would be a refund.
-
-    >>> external_mechanism(None, 0.5, 0.0).renyi([2.0])
-    array([0.25])
-    """
+    """Check a privacy loss; a negative one would be a refund."""
     if (rho is None) == (epsilon is None):
         raise ValueError("Give rho= or epsilon= of the mechanism, and not both.")
     rho, epsilon = checked_number("rho", rho), checked_number("epsilon", epsilon)
@@ -188,9 +179,8 @@ def _rho(spending: Spending) -> Cost:
         return Cost(spending.rho)
     if isinstance(spending, Selection) or not spending.all_full:
         raise ValueError(
-            "A ledger with filter='zcdp' takes releases of all records alone: sampled batches and "
-            "selections have no useful rho. Give sampling='full', or use a ledger with "
-            "filter='rdp'."
+            "A ledger with filter='zcdp' takes releases of all records alone: batches and "
+            "selections have no useful rho. Give sampling='full', or use one with filter='rdp'."
         )
     return Cost(sum(r.count / (2 * spending.noise(r) ** 2) for r in spending.releases))
 
@@ -200,20 +190,12 @@ def _epsilon_of_rho(rho: float, delta: float) -> float:
 
 
 def best_order(epsilon: float, delta: float) -> float:
-    """Return the Rényi order with the largest limit over the order.
-
-    There Gaussian releases, whose divergence is proportional to the order, get the most.
-
-    >>> float(best_order(1.0, 1e-5))
-    18.0
-    """
+    """Return the order with the largest limit over the order: Gaussian releases get the most."""
     orders = np.array(ORDERS)
     limits = _limits(epsilon, delta, orders)
     if not (limits > 0).any():
-        raise ValueError(
-            f"No Rényi order means epsilon={epsilon:g} at delta={delta:g}: give a larger epsilon "
-            "or delta, or filter='sum'."
-        )
+        text = f"No Rényi order means epsilon={epsilon:g} at delta={delta:g}"
+        raise ValueError(f"{text}: give a larger epsilon or delta, or filter='sum'.")
     return float(orders[np.argmax(limits / orders)])
 
 

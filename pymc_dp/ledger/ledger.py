@@ -1,30 +1,22 @@
 """The budget of one data set, kept in a file over many fits.
 
-In the order of this file: what was spent and what is left; the booking of one fit, whose releases
-are booked one by one and which is settled at its end; the ledger itself, where plans are set aside,
-gone on with, and ended.
+First what was spent and what is left; then the booking of one fit, release by release; last the
+ledger itself, where plans are set aside, gone on with, and ended.
 """
 
 import os
 import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from pymc_dp.accounting.accountants import Selection
 from pymc_dp.accounting.plan import Plan, Release, checked_number
 from pymc_dp.errors import PrivacyWarning, ReleaseError, UnbookedError, UnreadableError
 from pymc_dp.ledger import file as ledger_file
-from pymc_dp.ledger.file import (
-    Entry,
-    Terms,
-    difference,
-    new_terms,
-    refuse_other_fits,
-    total,
-)
+from pymc_dp.ledger.file import Entry, Terms, difference, new_terms, refuse_other_fits, total
 from pymc_dp.ledger.filters import FILTERS, Cost, Filter, Spending, external_mechanism
 
 
@@ -47,10 +39,11 @@ def balances(filter: Filter, fits: list[Entry]) -> tuple[Balance, Balance]:
 def report_of(terms: Terms, filter: Filter, fits: list[Entry]) -> str:
     """Say what the budget is, what was spent on what, and what is left."""
     taken, left = balances(filter, fits)
-    _, delta = filter.meaning(Cost(taken.amount, taken.delta))
+    _, delta = filter.meaning(Cost(*taken[:2]))
+    guarantee = f"({terms.epsilon:g}, {terms.delta:g})"
     lines = [
-        f"Ledger of {terms.dataset!r}: ({terms.epsilon:g}, {terms.delta:g})-differential "
-        f"privacy per {terms.unit} ({terms.neighbours}) for all fits together.",
+        f"Ledger of {terms.dataset!r}: {guarantee}-differential privacy per {terms.unit} "
+        f"({terms.neighbours}) for all fits together.",
         f"Limit: {_amounts(filter.limit)} in {filter.measure}, which is epsilon "
         f"{terms.epsilon:g} at delta={terms.delta:g}.",
         *(
@@ -61,15 +54,13 @@ def report_of(terms: Terms, filter: Filter, fits: list[Entry]) -> str:
         f"Owed: {_amounts(taken)}, which is ({taken.epsilon:.4g}, {delta:g})-differential "
         "privacy if no setting depended on an earlier result.",
         f"Left: {_amounts(left)}, which is a fit of all records with epsilon {left.epsilon:.4g}; "
-        f"once it is spent, the total is ({terms.epsilon:g}, {terms.delta:g}), whatever settings "
-        f"depended on. What adds up is {filter.measure}"
-        + (", and not epsilons." if filter.adds_up_releases else "."),
+        f"once it is spent, the total is {guarantee}, whatever settings depended on. What adds up "
+        f"is {filter.measure}{', and not epsilons' if filter.adds_up_releases else ''}.",
     ]
     if incomplete := [str(fit.fit) for fit in fits if fit.booked < fit.planned]:
         lines.append(  # a count that can depend on the data
-            f"Not all releases are booked of fit {', '.join(incomplete)}: it is running, or it "
-            "ended early. That can be because of the data, and is not covered by the guarantee: do "
-            "not publish it."
+            f"Not all releases are booked of fit {', '.join(incomplete)}: it is running, or ended "
+            "early. That can be because of the data, which no guarantee covers: do not publish it."
         )
     return "\n".join(lines)
 
@@ -94,12 +85,12 @@ class Booking:
     """Book the releases of one fit in the file, each before it is handed out.
 
     A fork copies the position, and the file takes each position once: whoever comes second stays
-    refused, so that a plan's releases are made along one line, whatever their order in it.
+    refused.
 
-    As a context manager it settles the fit when the block ends, also by an interrupt: the releases
-    that are booked are owed. A release that failed may have done so because of the records, and the
-    price of a fit must not tell: such a fit owes its whole plan for good. After any other error it
-    owes its plan until it goes on or `Ledger.settle` ends it, as if its process had been killed.
+    As a context manager it settles the fit when the block ends, also by an interrupt: what is
+    booked is owed. A release that failed may have done so because of the records, and the price of
+    a fit must not tell: such a fit owes its whole plan for good. After any other error it owes its
+    plan until it goes on or `Ledger.settle` ends it, as if its process had been killed.
     """
 
     def __init__(
@@ -120,15 +111,12 @@ class Booking:
                 f"The release could not be booked in {self.path} ({error}); nothing is handed out."
             ) from error
         if any(entry.ended for entry in fits if entry.fit == self.fit):
-            raise UnbookedError(
-                f"Fit {self.fit} was settled in {self.path} while it ran, and what it had not "
-                "booked was freed: it can make no further release. Nothing is handed out."
-            )
+            text = f"Fit {self.fit} was settled in {self.path} while it ran"
+            raise UnbookedError(f"{text}: it can make no further release. Nothing is handed out.")
         if not booked:
             raise UnbookedError(
                 f"Release {self.position + 1} of fit {self.fit} is booked in {self.path} already, "
-                "by a process that was forked from this fit, or is beyond its plan; nothing is "
-                "handed out. Let one process alone go on with a fit."
+                "by a fork of this process, or beyond its plan; nothing is handed out."
             )
         self.position += 1
 
@@ -138,22 +126,18 @@ class Booking:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._process != os.getpid():
             return  # the fit belongs to the process that this one was forked from
-        with suppress(sqlite3.Error):  # the whole plan stays owed, as the report says
-            match error:
-                case None | KeyboardInterrupt() | SystemExit():
-                    ledger_file.settle(self.path, self.fit)
-                case UnreadableError() | UnbookedError():
-                    pass  # not because of any value
-                case ReleaseError():
-                    try:
-                        ledger_file.settle(self.path, self.fit, whole=True)
-                    except sqlite3.Error as failure:
-                        text = (
-                            f"A release of fit {self.fit} failed, so the fit owes its whole plan, "
-                            f"but this could not be written to {self.path} ({failure}): do not "
-                            "settle it."
-                        )
-                        warnings.warn(text, PrivacyWarning, stacklevel=2)
+        if isinstance(error, UnreadableError | UnbookedError):
+            return  # not because of any value
+        failed = isinstance(error, ReleaseError)
+        if not failed and not isinstance(error, KeyboardInterrupt | SystemExit | None):
+            return
+        try:
+            ledger_file.settle(self.path, self.fit, whole=failed)
+        except sqlite3.Error as unwritten:  # the whole plan stays owed, as the report says
+            if failed:
+                text = f"A release of fit {self.fit} failed, and {self.path} could not be written"
+                text += f" ({unwritten}): the fit owes its whole plan. Do not settle it."
+                warnings.warn(text, PrivacyWarning, stacklevel=2)
 
 
 def filter_of(terms: Terms) -> Filter:
@@ -167,8 +151,7 @@ class Ledger:
     Parameters
     ----------
     path : str or Path
-        A file; it is created if it does not exist. An existing ledger keeps its terms: those
-        given must be the same.
+        A file. It is created if it does not exist, else terms that are given must be its own.
     epsilon, delta : float
         What all fits together may cost.
     dataset : str
@@ -183,21 +166,19 @@ class Ledger:
 
     Raises
     ------
-    ValueError
+    ValueError, TypeError
         The file is no ledger, is damaged or cannot be created, has other terms, or a term is
         missing or out of its range.
-    TypeError
-        Epsilon or delta is no number.
 
     Notes
     -----
     **Privacy.** All fits that were given this ledger are together (epsilon, delta)-differentially
     private, although their settings may depend on earlier results. A fit's plan is set aside
     before its first release, and each release is booked before it is handed out. What is booked is
-    never refunded. A fit that is stopped or interrupted owes what it has booked, unless the filter
-    is ``"sum"``, which has no proof for parts of a plan; `settle` does the same for a fit that was
-    killed. When a fit is interrupted must not be chosen by looking at the data. Fits without the
-    ledger do not count, and neither do those that an old copy of the file has forgotten.
+    never refunded. A fit that is interrupted, or killed and then settled (`settle`), owes what it
+    has booked; with ``filter="sum"``, which has no proof for parts, its whole plan. When it is
+    interrupted must not depend on the data. Fits without the ledger do not count, nor do those that
+    an old copy of the file has forgotten.
 
     Examples
     --------
@@ -221,14 +202,9 @@ class Ledger:
         unit: str | None = None,
         filter: str | None = None,
     ) -> None:
-        given = {
-            "dataset": dataset,
-            "epsilon": checked_number("epsilon", epsilon),
-            "delta": checked_number("delta", delta),
-            "neighbours": neighbours,
-            "unit": unit,
-            "filter": filter,
-        }
+        numbers = {"epsilon": epsilon, "delta": delta}
+        given: dict[str, Any] = {name: checked_number(name, x) for name, x in numbers.items()}
+        given |= {"dataset": dataset, "neighbours": neighbours, "unit": unit, "filter": filter}
         given = {name: value for name, value in given.items() if value is not None}
         # a link may later point to another file, with other terms
         self.path = Path(path).resolve()
@@ -238,10 +214,8 @@ class Ledger:
         for name, value in given.items():
             kept = getattr(self.terms, name)
             if value != kept:
-                raise ValueError(
-                    f"{name}={value!r} is not the ledger's: {self.path} was created with "
-                    f"{name}={kept!r}, and keeps its terms. Leave {name}= out."
-                )
+                text = f"{name}={value!r} is not the ledger's: {self.path} keeps its {kept!r}"
+                raise ValueError(f"{text}. Leave {name}= out.")
 
     def __repr__(self) -> str:
         terms = self.terms
@@ -261,11 +235,9 @@ class Ledger:
     def spent(self) -> Balance:
         """What is owed: ``epsilon``, ``delta``, and ``amount`` in the filter's unit.
 
-        A fit that has ended owes what it has booked, any other its whole plan.
-
-        The epsilon is what the amount means at the ledger's delta (with ``filter="sum"`` at the sum
-        of deltas) if the settings of these fits did not depend on each other's results. The
-        ledger's guarantee needs no such condition, and is that of its terms.
+        A fit that has ended owes what it has booked, any other its whole plan. The epsilon is what
+        the amount means at the ledger's delta (with ``filter="sum"`` at the sum of deltas) if no
+        setting depended on an earlier result; the ledger's own guarantee needs no such condition.
         """
         return balances(self._filter, self._fits)[0]
 
@@ -273,22 +245,20 @@ class Ledger:
     def left(self) -> Balance:
         """What later fits may cost: ``epsilon``, ``delta``, and ``amount`` in the filter's unit.
 
-        A further fit that releases sums of all records (``sampling="full"``) is admitted if its
-        epsilon at the ledger's delta is at most this, by whatever accountant. For fits of sampled
-        batches, whose divergence of one order is not a function of their epsilon, it is a guide:
-        it was within a few percent for fits of 100 releases and more, and a fit of few releases or
-        little noise can need more than its epsilon. With ``filter="sum"`` it holds for every fit
-        whose own delta is at most ``delta``.
+        A further fit of all records (``sampling="full"``) is admitted if its epsilon at the
+        ledger's delta is at most this, by whatever accountant. For sampled batches it is a guide,
+        good to a few percent for 100 releases and more; a fit of few releases or little noise can
+        need more than its epsilon. With ``filter="sum"`` it holds for every fit whose own delta is
+        at most ``delta``.
         """
         return balances(self._filter, self._fits)[1]
 
     def reserve(self, method: str, plan: Plan | Selection) -> Booking:
         """Set a whole plan aside, or refuse it and spend nothing; `pymc_dp.fit` calls it.
 
-        The `Booking` that it returns is to book each release before it is handed out or written
-        anywhere. Raises ValueError for a fit that costs more than is left, is not private, or has
-        other terms than the ledger, and ReleaseError where the file could not be written: the plan
-        may be set aside, so make no release.
+        The `Booking` books each release before it is handed out or written anywhere. Raises
+        ValueError for a fit that costs more than is left, is not private, or has other terms than
+        the ledger, and ReleaseError where the file could not be written: make no release.
         """
         for each in [plan] if isinstance(plan, Plan) else plan.plans:
             refuse_other_fits(self.terms, each)
@@ -297,25 +267,30 @@ class Ledger:
     def resume(self, fit: int, method: str, plan: Plan, made: int) -> Booking:
         """Go on with a plan that an interrupted fit has set aside; ``made`` releases are kept.
 
-        A release that is booked was handed out, or written, so that it is never made again: those
-        that are kept must be all that are booked. What the interrupt has freed is set aside again.
-        Raises ValueError for another plan or number of releases than the ledger has, and where
-        other fits have taken what the interrupt has freed.
+        A release that is booked is never made again: those that are kept must be all that are
+        booked. Raises ValueError for another plan or number of releases than the ledger has, and
+        where other fits have taken what the interrupt has freed.
         """
         refuse_other_fits(self.terms, plan)
         price, entry = self._filter.price(plan), self._entry(fit)
-        if entry is None or (entry.method, entry.price) != (method, (price.upfront, price.counts)):
-            raise ValueError(
-                f"{self.path} has set no such plan aside for fit {fit}. Nothing was released."
-            )
+        known = entry and (entry.method, entry.upfront, {x.price: x.planned for x in entry.lines})
+        if entry is None or known != (method, price.upfront, price.counts):
+            raise ValueError(f"{self.path} has set no such plan aside for fit {fit}.")
         if entry.booked != made:
             raise ValueError(
                 f"{self.path} has booked {entry.booked} releases of this fit, and the checkpoint "
                 f"holds {made}: it is an old copy, another process has gone on, or the fit ended "
-                "in the moment in which it wrote a release. A release has one value alone, so that "
-                "this fit cannot go on. Nothing was released."
+                "while it wrote one. It cannot go on; nothing was released."
             )
-        self._reopen(entry)
+        with self._writing(f"Fit {fit} could not go on", "; nothing is released"):
+            reopened = ledger_file.reopen(self.path, self.terms, fit, self._filter.limit)
+        if not reopened:
+            words, measure = self._filter.words, self._filter.measure
+            raise ValueError(
+                f"Fit {fit} was interrupted, which freed its rest, and other fits have taken it: "
+                f"the plan costs {words(entry.of_plan.rounded())} in {measure}, "
+                f"{words(entry.of_booked.rounded())} of it are booked, and {self._left()}."
+            )
         return Booking(self.path, fit, price.amounts, made)
 
     def settle(self, fit: int) -> None:
@@ -335,13 +310,11 @@ class Ledger:
 
         Notes
         -----
-        **Privacy.** It is safe whether or not the process is still alive: a fit that is settled is
-        refused its next release, and loses it. By calling this you say that the fit did not end
-        because of what the records are, such as by memory that one record filled: how much a fit
-        owes would tell. With ``filter="sum"``, and for `pymc_dp.tune`, nothing is freed. A fit with
-        a checkpoint can go on later if what it needs is still left.
-
-        Source: fully adaptive composition, theorem 4.3 of Feldman and Zrnic (2021).
+        **Privacy.** A process that is still alive is refused its next release. By calling this you
+        say that the fit did not end because of what the records are, such as by memory that one
+        record filled: how much a fit owes would tell. With ``filter="sum"``, and for
+        `pymc_dp.tune`, nothing is freed. A fit with a checkpoint can go on later if what it needs
+        is left (fully adaptive composition, theorem 4.3 of Feldman and Zrnic 2021).
         """
         with self._writing(f"Fit {fit} could not be settled"):
             ended = ledger_file.settle(self.path, fit)
@@ -365,17 +338,15 @@ class Ledger:
             What it releases, in one line. It is stored and reported as it is: write no values of
             the data into it.
         rho : float, optional
-            Its loss in zero-concentrated DP: sensitivity squared over twice the noise's variance,
-            for Gaussian noise. Not for a ledger with ``filter="sum"``.
+            Its loss in zero-concentrated DP; of Gaussian noise, sensitivity squared over twice the
+            variance. Not for a ledger with ``filter="sum"``.
         epsilon, delta : float, optional
             Its loss in their place. A delta above zero is for a ledger with ``filter="sum"`` alone.
 
         Raises
         ------
-        ValueError
-            It costs more than is left, or the price is not of the ledger's kind. Nothing is spent.
-        TypeError
-            The price is no number.
+        ValueError, TypeError
+            It costs more than is left, or the price is none of the ledger's. Nothing is spent.
         ReleaseError
             The file could not be written: the price may be set aside, so do not run the mechanism.
 
@@ -383,8 +354,6 @@ class Ledger:
         -----
         **Privacy.** The price is taken on trust: it must hold between the ledger's neighbours, for
         its unit, whatever was released before. Nothing is refunded if the mechanism fails.
-
-        Source: theorem 3.6 of Rogers et al. (2016), theorem 4.3 of Feldman and Zrnic (2021).
 
         Examples
         --------
@@ -410,9 +379,8 @@ class Ledger:
 
         Notes
         -----
-        **Privacy.** Made of settings, and of how many releases each fit has booked. A fit that
-        ended early may have done so because of the data: its count is no release, and is for
-        whoever holds the data.
+        **Privacy.** Made of settings, and of how many releases each fit has booked. A fit may have
+        ended early because of the data: its count is for whoever holds them.
         """
         return report_of(self.terms, self._filter, self._fits)
 
@@ -440,19 +408,6 @@ class Ledger:
             )
         return Booking(self.path, fit, price.amounts)
 
-    def _reopen(self, entry: Entry) -> None:
-        fit, words = entry.fit, self._filter.words
-        with self._writing(f"Fit {fit} could not go on", "; nothing is released"):
-            reopened = ledger_file.reopen(self.path, self.terms, fit, self._filter.limit)
-        if not reopened:
-            raise ValueError(
-                f"Fit {fit} was interrupted, which freed what it had not booked, and other fits "
-                f"have taken it: the whole plan costs {words(entry.of_plan.rounded())} in "
-                f"{self._filter.measure}, {words(entry.of_booked.rounded())} of it are booked, and "
-                f"{self._left()}. Nothing more was spent; the fit cannot go on unless one that "
-                "still holds its plan ends early."
-            )
-
     @contextmanager
     def _writing(self, failed: str, so: str = "") -> Iterator[None]:
         try:
@@ -461,8 +416,7 @@ class Ledger:
             raise ReleaseError(f"{failed} in {self.path} ({error}){so}.") from error
 
     def _left(self) -> str:
-        amount, delta, _ = self.left
-        left = self._filter.words(Cost(amount, delta))
+        left = self._filter.words(Cost(*self.left[:2]))
         return f"the ledger of {self.terms.dataset!r} has {left} left"
 
 

@@ -1,9 +1,8 @@
 """Private selection among settings: the whole search is one (epsilon, delta) release.
 
-The algorithm is that of Papernot and Steinke (2022): a secret number of runs, each with a setting
-drawn at random, of which the best by a noisy score is released. The score, how well a posterior
-predicts the records, is the last release of each fit: a stage that follows it, so that plan, wall,
-driver and result treat both as one method.
+Source: Papernot and Steinke (2022). Of a secret number of runs, each with a setting drawn at
+random, the best by a noisy score is released. The score is the last release of each fit: a stage
+that follows it, so that plan, wall, driver and result treat both as one method.
 """
 
 import inspect
@@ -52,16 +51,6 @@ class Defaults(NamedTuple):
 DEFAULTS = Defaults()
 
 
-class Run(NamedTuple):
-    """A fit with its score, and what a result is made of."""
-
-    score: float
-    setting: int  # its number
-    states: list[Any]
-    outcome: Outcome
-    rng: np.random.Generator
-
-
 class Scored(NamedTuple):
     """The last state of a fit, and its score once it is released."""
 
@@ -92,15 +81,13 @@ def tune(
     """Fit a model with several settings and return the best fit, privately as a whole.
 
     Each of a secret number of runs draws one of the settings, fits the model and releases a noisy
-    score, the sum of the records' log predictive densities. Only the fit with the best score
-    leaves. Nothing is shown while it runs.
+    score, the sum of the records' log predictive densities. Only the best fit leaves.
 
     Parameters
     ----------
     model : pymc.Model
     settings : sequence of dict
-        Keywords of `pymc_dp.fit` that differ: ``method``, ``n``, ``clip_norm``, ...; at least two.
-        They are public, and stand in the result.
+        At least two sets of keywords of `pymc_dp.fit`, which are public and stand in the result.
     epsilon, delta : float
         The budget of the whole search.
     runs : float, optional
@@ -119,10 +106,8 @@ def tune(
 
     Raises
     ------
-    NotSeparableError
-        Records have latents of their own, or a method does not fit the model.
-    ValueError, TypeError
-        Any other bad input. All of it is refused before any budget is spent.
+    NotSeparableError, ValueError, TypeError
+        As from `pymc_dp.fit`, before any budget is spent; also of records with own latents.
 
     Notes
     -----
@@ -146,42 +131,38 @@ def tune(
     random_seed, ledger = check_seed(random_seed), open_ledger(ledger)
     shared = {"method": method, "n": None, **options, "public": public, "data": data}
     shared |= {"epsilon": epsilon, "delta": delta, "neighbours": neighbours, "unit": unit}
-    shared["public_start"] = public_start
+    shared |= {"public_start": public_start, "accountant": "rdp_dp_accounting"}
     fits = [_prepare(model, {**shared, **setting}, limits) for setting in settings]
     counts = [number_of_draws(draws, fit) for fit in fits]
     runs = RUNS_PER_SETTING * len(settings) if runs is None else runs
     selection = _calibrate(fits, runs, epsilon)
     fits = [fit._replace(plan=plan) for fit, plan in zip(fits, selection.plans, strict=True)]
-    for fit in fits:
-        warn_if_weak(fit.plan)
     compiled = [compile_method(fit, backend) for fit in fits]
     for fit, parts, count in zip(fits, compiled, counts, strict=True):
         # what the wall refuses, and what no result can hold, must be refused before it is paid for
+        warn_if_weak(fit.plan)
         build_wall(fit, parts)
         rehearse_result(fit, count)
     what = f"tune of {len(fits)} settings"
     with nullcontext() if ledger is None else ledger.reserve(what, selection) as booking:
-        best = _best_of(fits, compiled, selection.runs, random_seed)
+        i, states, outcome, rng = _best_of(fits, compiled, selection.runs, random_seed)
         if booking is not None:
             booking()  # of processes forked from the search, the first alone returns a result
     as_text = partial(json.dumps, default=lambda x: getattr(x, "__name__", type(x).__name__))
     texts = [as_text(dict(setting)) for setting in settings]
-    i = best.setting
-    outcome = best.outcome._replace(
+    outcome = outcome._replace(
         public=public,
         selection=replace(selection, chosen=i),
         selected={"selected": texts[i], "selected_from": json.dumps(texts)},
     )
-    return make_result(fits[i], best.states, outcome, counts[i], best.rng)
+    return make_result(fits[i], states, outcome, counts[i], rng)
 
 
 def _check_settings(settings: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
     several = not isinstance(settings, Mapping) and len(settings) > 1
     if not several or not all(isinstance(setting, Mapping) for setting in settings):
-        raise ValueError(
-            "settings= must be a sequence of at least two dicts, such as [{'clip_norm': 1.0}, "
-            "{'clip_norm': 4.0}]: for one setting use pymc_dp.fit."
-        )
+        hint = "such as [{'clip_norm': 1.0}, {'clip_norm': 4.0}]; pymc_dp.fit takes one"
+        raise ValueError(f"settings= must be a sequence of at least two dicts, {hint}.")
     each = {f"settings[{i}]": setting for i, setting in enumerate(settings)}
     for where, keywords in {"tune": options, **each}.items():
         for name in sorted(BUDGET.intersection(keywords)):
@@ -193,16 +174,13 @@ def _check_settings(settings: Sequence[Mapping[str, Any]], options: Mapping[str,
     for where, setting in each.items():
         # settings are written into the result, where data must not be
         for name in sorted(of_tune.intersection(setting)):
-            raise ValueError(
-                f"{where} has {name}=, which is the same for the whole search and no part of "
-                f"a setting, all of which stand in the result: give {name}= to tune itself."
-            )
+            raise ValueError(f"{where} has {name}=, which is no setting: give it to tune itself.")
 
 
 def _prepare(model: pm.Model, keywords: dict[str, Any], limits: Range) -> Setup:
     """Prepare one setting, with its score; its plan has no releases yet."""
     method, n = keywords.pop("method"), keywords.pop("n")
-    fit, _ = set_up_method(model, method, n, **keywords, accountant="rdp_dp_accounting")
+    fit, _ = set_up_method(model, method, n, **keywords)
     if any(spec.mechanism != GAUSSIAN for spec in fit.method.releases):
         raise ValueError(f"method={method!r} has no epsilon that is proved: tune cannot use it.")
     return fit._replace(method=with_score(fit.records, fit.method, limits))
@@ -255,8 +233,11 @@ def _calibrate(fits: Sequence[Setup], runs: float, epsilon: float) -> Selection:
         raise ValueError(f"runs={runs!r} must be above 1: it is the mean number of runs.")
     if math.isinf(epsilon):  # `set_up_method` has refused every other bad value
         raise ValueError(f"epsilon={epsilon!r} must be finite.")
-    asked = [(fit.plan, fit.method.releases) for fit in fits]
-    return calibrate_selection(asked, float(runs), epsilon)
+    return calibrate_selection([(x.plan, x.method.releases) for x in fits], float(runs), epsilon)
+
+
+# the number of a setting, and what its result is made of
+Run = tuple[int, list[Any], Outcome, np.random.Generator]
 
 
 def _best_of(
@@ -267,7 +248,8 @@ def _best_of(
     number = draw_runs(runs, secret.generator)
     # asked for its generator anew each time, since the last run may have forked the process
     settings = (int(secret.generator.integers(len(fits))) for _ in range(number))
-    return max((_run(fits, compiled, i, seed) for i in settings), key=attrgetter("score"))
+    each = (_run(fits, compiled, i, seed) for i in settings)
+    return max(each, key=lambda run: run[1][-1].state.score)
 
 
 def _run(fits: Sequence[Setup], compiled: Sequence[Compiled], i: int, seed: int | None) -> Run:
@@ -277,4 +259,4 @@ def _run(fits: Sequence[Setup], compiled: Sequence[Compiled], i: int, seed: int 
     last: Staged = states[-1]
     if not last.stage or last.state.score is None:
         raise KeyboardInterrupt("The search was interrupted; its budget is spent.")
-    return Run(last.state.score, i, states, outcome, rng)
+    return i, states, outcome, rng

@@ -1,14 +1,14 @@
 """What an attacker can show about a method's epsilon, by experiment: a lower bound.
 
 Fits of made-up records are run by the real driver and the real wall, with and without one record
-that stands out, the canary. In the order of this file: the audit; the choice of the canary, and the
-fits; what the attacker observes, the rule by which it guesses, and what its guesses prove.
+that stands out, the canary. The attacker learns a rule from what it observes, and its guesses prove
+the bound.
 """
 
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pymc as pm
@@ -46,10 +46,8 @@ class Audit:
 
     method: str
     epsilon_lower: float  # no smaller epsilon than this holds, up to the confidence
-    # epsilon, delta: the claim. A plan claims an epsilon at every delta: this is its own delta,
-    # unless another one is where the attack contradicts it
-    epsilon: float
-    delta: float
+    epsilon: float  # the claim
+    delta: float  # the plan's own, unless another one is where the attack contradicts its claim
     confidence: float  # one minus the probability that epsilon_lower is too large
     runs: int  # the attacker learned on half of them, and was judged on the other half
     most: float  # the largest epsilon_lower that so many runs can prove
@@ -85,9 +83,9 @@ def audit(
 ) -> Audit:
     """Attack a method's real code on made-up records, and say what epsilon that disproves.
 
-    A record that stands out, the canary, is in the data of about half of the runs. The attacker
-    knows all other records, sees every release with what was asked, and learns on one half of the
-    runs how to tell; the other half is the judge.
+    A record that stands out, the canary, is in the data of half of the runs. The attacker knows all
+    other records, sees every release with what was asked, and learns on half of the runs how to
+    tell; the others are the judge.
 
     Parameters
     ----------
@@ -101,10 +99,9 @@ def audit(
     rows : int
         Made-up records beside the canary; few, for those that a batch happens to hold hide it.
     canary : dict, optional
-        A record of your own in place of the one that a pilot run chooses: for every array that goes
-        by records, as `pymc_dp.explain` lists them, the value or the row of values. Make it up, or
-        take a public one: what an audit shows of a private record, no epsilon covers. Under
-        replace-one neighbours a made-up record, far from it, takes its place.
+        A record in place of the one that a pilot run chooses: for every array that goes by records,
+        as `pymc_dp.explain` lists them, its value or row of values. Make it up, or take a public
+        one: no epsilon covers what an audit shows of a private record.
     confidence : float
         At least 0.9999, so that a sound claim is hardly ever contradicted.
     random_seed : int, optional
@@ -116,17 +113,15 @@ def audit(
 
     Raises
     ------
-    ValueError
-        There is no finite epsilon to audit, or a setting is out of its range.
     NotSeparableError
         The method does not fit the model.
+    ValueError
+        There is no finite epsilon to audit, or a setting is out of its range.
 
     Notes
     -----
-    **Privacy.** Spends nothing: no run sees the model's own data. The bound is from below, so it
-    can disprove a claim and never prove one.
-
-    Source: Jagielski, Ullman and Oprea (2020), with Clopper-Pearson bounds.
+    **Privacy.** Spends nothing: no run sees the model's own data. A lower bound can disprove a
+    claim and never prove one. Source: Jagielski, Ullman and Oprea (2020).
 
     Examples
     --------
@@ -142,53 +137,37 @@ def audit(
     if runs < FEWEST_RUNS:
         raise ValueError(f"runs={runs} prove nothing: give at least {FEWEST_RUNS}.")
     if not LEAST_CONFIDENCE <= confidence < 1:
-        raise ValueError(
-            f"confidence={confidence!r} must be below 1 and at least {LEAST_CONFIDENCE}: below "
-            "that audits contradict sound claims too often."
-        )
+        why = "or audits contradict sound claims too often"
+        raise ValueError(f"confidence={confidence!r}: give {LEAST_CONFIDENCE} to 1, {why}.")
     prepared = set_up(pm.modelcontext(model), method, n, **settings)
-    rng, claims = np.random.default_rng(random_seed), _claims(prepared)
+    rng, (deltas, claimed) = np.random.default_rng(random_seed), _claims(prepared)
     fit = AttackedFit(prepared, compile_method(prepared, backend))
     pair = fit.neighbours(rng, rows, canary)
     seed, present = int(rng.integers(2**32)), rng.permutation(np.arange(runs) % 2 == 0)
     coins = track(present, "Attacked fits", disable=not progressbar)
     attacked = [fit.attack(pair, with_canary, seed) for with_canary in coins]
-    lower, most = _judge(np.array(attacked), present, claims, 1 - confidence)
-    k = int((lower - claims.epsilon).argmax()) if (lower > claims.epsilon).any() else 0
-    return Audit(
-        method=prepared.name,
-        epsilon_lower=float(lower[k]),
-        epsilon=float(claims.epsilon[k]),
-        delta=float(claims.delta[k]),
-        confidence=confidence,
-        runs=runs,
-        most=float(most[k]),
-    )
+    lower, most = _judge(np.array(attacked), present, (deltas, claimed), 1 - confidence)
+    k = int((lower - claimed).argmax()) if (lower > claimed).any() else 0
+    shown, claim, delta, can = (float(x[k]) for x in (lower, claimed, deltas, most))
+    return Audit(prepared.name, shown, claim, delta, confidence, runs, can)
 
 
-class Claims(NamedTuple):
-    """What is claimed: ``epsilon[k]`` at ``delta[k]``, all at once."""
-
-    delta: np.ndarray
-    epsilon: np.ndarray
+Claims = tuple[np.ndarray, np.ndarray]  # deltas, and the epsilon at each, which hold all at once
 
 
 def _claims(prepared: Setup) -> Claims:
-    """What the plan claims at its own delta, which comes first, and at larger ones."""
+    """Return what the plan claims at its own delta, which comes first, and at larger ones."""
     plan = prepared.plan
     if plan.unit is not None:
         raise ValueError("An audit adds a single record: leave unit= out.")
     if not plan.all_sums or not math.isfinite(plan.epsilon()):
-        raise ValueError(
-            f"method={prepared.name!r} claims no finite epsilon under these settings, so there is "
-            "nothing to audit."
-        )
+        raise ValueError(f"method={prepared.name!r} claims no finite epsilon: nothing to audit.")
     deltas = np.append(plan.delta, LARGE_DELTAS)
-    return Claims(deltas, plan.epsilon_profile(deltas))
+    return deltas, plan.epsilon_profile(deltas)
 
 
 class AskedRelease(NamedTuple):
-    """What an attacker knows about one release: what was asked, and under which terms."""
+    """What an attacker knows about one release."""
 
     contribution: Contribution
     context: Any
@@ -232,7 +211,7 @@ def candidates(records: Records, rng: np.random.Generator) -> Batch:
 
 
 def contributing(rows: Batch, seen: list[AskedRelease], spec: Mapping[str, ColumnSpec]) -> Batch:
-    """Drop records that a release would leave out, such as those outside a support."""
+    """Drop records that a release would leave out."""
     with np.errstate(all="ignore"):
         norms = [one.prepared(rows)[1] for one in seen]
     return take_rows(rows, spec, np.flatnonzero(np.isfinite(norms).all(axis=0)))
@@ -241,10 +220,7 @@ def contributing(rows: Batch, seen: list[AskedRelease], spec: Mapping[str, Colum
 def choose_canary(
     tried: Batch, seen: list[AskedRelease], neighbours: Neighbours, first: int | None
 ) -> list[int]:
-    """Choose the candidate that contributes most, and under replace-one the farthest pair.
-
-    The canary is one of the ``first`` candidates, or any of them.
-    """
+    """Choose which of the ``first`` candidates contributes most, or in the farthest pair."""
     lengths, vectors = [], []
     for one in seen:
         at, norms = one.prepared(tried)
@@ -270,9 +246,7 @@ def record_of(canary: Mapping[str, Any], spec: Mapping[str, ColumnSpec]) -> Batc
     for name, column in spec.items():
         value = np.asarray(canary[name], "float64")
         if value.shape != tuple(filter(None, column.shape)) or not np.isfinite(value).all():
-            raise ValueError(
-                f"canary=`{name}` must have one finite number for each of {column.width} columns."
-            )
+            raise ValueError(f"canary=`{name}` needs one finite number for each of its columns.")
         with np.errstate(all="ignore"):
             stored = value.astype(column.dtype)
         if not np.allclose(stored.astype("float64"), value, rtol=1e-6):
@@ -326,10 +300,7 @@ class AttackedFit(NamedTuple):
         if canary is not None:
             own, first = contributing(record_of(canary, spec), seen, spec), 1
             if any(own[name].shape[column.axis] == 0 for name, column in spec.items()):
-                raise ValueError(
-                    "canary= adds nothing to a release, as a record outside the support of its "
-                    "outcome does: give one that the model can have."
-                )
+                raise ValueError("canary= adds nothing to a release: give one that can occur.")
             tried = {n: np.concatenate([own[n], tried[n]], axis=spec[n].axis) for n in spec}
         chosen = choose_canary(tried, seen, self.setup.plan.neighbours, first)
         return neighbouring_data(spec, base, tried, chosen)
@@ -370,11 +341,7 @@ class AttackedFit(NamedTuple):
         return Observation(query.name, rest / noisy.sd, shift / noisy.sd, noisy.sample_rate)
 
     def _asked(self, query: Query) -> AskedRelease:
-        found = self.compiled.contributions[query.name]
-        if not isinstance(found, Contribution):
-            raise ValueError(
-                f"Release {query.name!r} is no sum over records, so no canary adds to it."
-            )
+        found = cast(Contribution, self.compiled.contributions[query.name])  # `_claims` saw sums
         planned = next(r.clip_norm for r in self.setup.plan.releases if r.name == query.name)
         clip_norm = planned if query.clip_norm is None else query.clip_norm
         return AskedRelease(found, query.context, clip_norm)
@@ -384,31 +351,29 @@ def _judge(
     seen: np.ndarray, present: np.ndarray, claims: Claims, alpha: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Learn on one half and judge on the other: what is proved at each delta, and what could be."""
-    # two rules are learned, one for the plan's own delta and one for all; they share `alpha`. The
-    # bounds on a rule's error rates do not depend on delta, so they hold at all of them.
+    # two rules, for the plan's own delta and for all, share `alpha`: the bounds on a rule's error
+    # rates do not depend on delta, so they hold at all of them
     half = len(seen) // 2
     judged = present[half:]
     counts = int(judged.sum()), int((~judged).sum())
     proved = []
-    for aim in (Claims(claims.delta[:1], claims.epsilon[:1]), claims):
+    deltas, claimed = claims
+    for aim in ((deltas[:1], claimed[:1]), claims):
         guesses = learn(seen[:half], present[:half], aim, alpha / 2)(seen[half:])
         errors = int((~guesses & judged).sum()), int((guesses & ~judged).sum())
-        proved.append(lower_bound(*errors, *counts, claims.delta, alpha / 2))
-    return np.max(proved, axis=0), lower_bound(0, 0, *counts, claims.delta, alpha / 2)
+        proved.append(lower_bound(*errors, *counts, deltas, alpha / 2))
+    return np.max(proved, axis=0), lower_bound(0, 0, *counts, deltas, alpha / 2)
 
 
 def features(observations: list[Observation]) -> np.ndarray:
-    """Numbers that the canary moves, shape (7,): each shows another fault.
-
-    The log likelihood ratio of correct releases, the plain sum of inner products, the largest, the
-    first, and their energy; then the same of differences of successive releases, from which noise
-    that is used twice drops out.
-    """
+    """Numbers that the canary moves, shape (7,): each shows another fault."""
     length = np.array([np.linalg.norm(s.shift) for s in observations])
     along = np.array([s.rest @ s.shift for s in observations]) / np.fmax(length, 1e-300)
     rate = np.array([s.sample_rate for s in observations])
     ratio = np.logaddexp(np.log1p(-np.fmin(rate, 1 - 1e-12)), np.log(rate) + length * along)
     ratio = ratio - np.log1p(rate * np.expm1(np.fmin(length**2 / 2, 50.0)))
+    of_all = [ratio.sum(), (length * along).sum(), along.max(), along[0], (along**2).sum()]
+    # differences of successive releases, from which noise that is used twice drops out
     latest: dict[str, Observation] = {}
     change, size, jump = 0.0, 0.0, 0.0
     for b in observations:
@@ -418,17 +383,7 @@ def features(observations: list[Observation]) -> np.ndarray:
             size += float(shift @ shift)
             jump = max(jump, abs(float(rest @ b.shift)))
         latest[b.name] = b
-    return np.array(
-        [
-            ratio.sum(),
-            (length * along).sum(),
-            along.max(),
-            along[0],
-            (along**2).sum(),
-            change / max(size, 1e-300),
-            jump,
-        ]
-    )
+    return np.array([*of_all, change / max(size, 1e-300), jump])
 
 
 Rule = Callable[[np.ndarray], np.ndarray]  # features (runs, 7) -> whether the canary is in
@@ -464,7 +419,8 @@ def _best_threshold(
     false_positives = (~with_canary).sum() - np.cumsum(~with_canary)[:-1]
     counts = with_canary.sum(), (~with_canary).sum()
     errors = false_negatives[:, None], false_positives[:, None]
-    proved = (lower_bound(*errors, *counts, claims.delta, alpha) - claims.epsilon).max(axis=1)
+    deltas, claimed = claims
+    proved = (lower_bound(*errors, *counts, deltas, alpha) - claimed).max(axis=1)
     advantage = 1 - false_negatives / counts[0] - false_positives / counts[1]
     value = np.where(ordered[1:] > ordered[:-1], proved + TIE_BREAK * advantage, -np.inf)
     k = int(value.argmax())

@@ -40,7 +40,6 @@ from pymc_dp.privacy.contribution import (
     Batch,
     Contribution,
     Contributions,
-    FactoredContribution,
     Noisy,
     Query,
     for_units,
@@ -49,7 +48,7 @@ from pymc_dp.privacy.contribution import (
     with_draws,
 )
 from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe
-from pymc_dp.privacy.randomness import TEST_SEED
+from pymc_dp.privacy.randomness import MOST_IN_FLOATING_SUM, TEST_SEED
 from pymc_dp.privacy.wall import PrivacyWall, nothing
 from pymc_dp.results.tree import Outcome
 
@@ -115,7 +114,7 @@ def _is_exact(setup: Setup, contribution: Any, query: Query) -> bool:
         contribution = for_units(contribution)
         if unit_vector(contribution).rows is None:
             return False
-    elif isinstance(contribution, FactoredContribution) and not contribution.sum_is_bounded:
+    elif getattr(contribution, "parts_norm", 0) >= MOST_IN_FLOATING_SUM:
         return False
     with np.errstate(all="ignore"):
         return is_same_in_any_batch(contribution, setup.data.spec, query.context, of_units=of_units)

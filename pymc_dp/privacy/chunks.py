@@ -2,13 +2,10 @@
 
 Tasks run on local threads, or on the workers of the active ``distributed.Client``. A task reads its
 rows, and hands over one vector. Noise, booking and the ledger stay in the process of the fit.
-
-In the order of this file: contributions as they travel (a recipe: a pickled function without data,
-which is made in the curator's process, and called once on each of the curator's own workers); what
-runs on a worker; last, the chunks, which ask these questions and add up the answers.
+Contributions travel as a recipe: a pickled function without data, which is made in the curator's
+process, and called once on each of the curator's own workers.
 """
 
-import functools
 import hashlib
 import io
 import pickle
@@ -17,7 +14,8 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn
+from functools import _lru_cache_wrapper, cache, partial
+from typing import Any
 
 import cloudpickle
 import dask
@@ -26,12 +24,11 @@ from dask.callbacks import Callback
 from pytensor.graph.utils import Scratchpad
 from scipy.sparse import issparse
 
-from pymc_dp.privacy.clipping import Answer, Ask, BeyondBoundError, clipped_sum
+from pymc_dp.privacy.clipping import Answer, Ask, LostError, PartitionError, clipped_sum
 from pymc_dp.privacy.contribution import Contribution, Contributions
 from pymc_dp.privacy.private_data import (
     Column,
     Columns,
-    ColumnSpec,
     Partition,
     UnitBlocks,
     opaque,
@@ -39,7 +36,6 @@ from pymc_dp.privacy.private_data import (
     units_of,
 )
 from pymc_dp.privacy.randomness import KEY_BYTES, SecretRandom, keyed
-from pymc_dp.privacy.wall import LostError, PartitionError, nothing
 
 # recipes whose compiled contributions a process keeps: one is in use, and a few are of other fits
 KEPT = 4
@@ -82,39 +78,23 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Scratchpad):
             return Scratchpad, ()
-        if isinstance(obj, functools._lru_cache_wrapper):
-            return functools.cache, (obj.__wrapped__,)
+        if isinstance(obj, _lru_cache_wrapper):
+            return cache, (obj.__wrapped__,)
         return super().reducer_override(obj)
 
 
+@opaque
 class Sealed:
-    """A value that Dask does not look into."""
+    """A value that Dask does not look into, nor print."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
-class Layout(NamedTuple):
-    """What the columns of one partition are."""
-
-    kinds: Mapping[str, tuple[ColumnSpec, np.dtype[Any]]]  # by name; dtypes are those of the values
-    rows: int
-    unit: str | None
-    number: int  # of units
-
-
-@opaque
-class Question(NamedTuple):
-    """What one partition is asked for one release; its key is secret."""
-
-    ask: Ask
-    place: int  # of the partition
-    key: bytes
-
-    def answer(self, recipe: bytes, partition: Partition) -> Answer:
-        """Draw, clip and add up."""
-        with borrowed(recipe) as contributions:
-            return clipped_sum(self.ask, self.place, partition, contributions, keyed(self.key))
+def answer(ask: Ask, place: int, key: bytes, partition: Partition, recipe: bytes) -> Answer:
+    """Draw, clip and add up for one release; the key is secret."""
+    with borrowed(recipe) as contributions:
+        return clipped_sum(ask, place, partition, contributions, keyed(key))
 
 
 def compiles(recipe: Sealed) -> bool:
@@ -124,45 +104,42 @@ def compiles(recipe: Sealed) -> bool:
 
 
 def on_partition(
-    question: Sealed, recipe: Sealed | None, layout: Sealed, blocks: Sequence[Any], codes: Any
+    function: Sealed, recipes: Sequence[Sealed], put: Sealed, blocks: Sequence[Any], codes: Any
 ) -> Any:
-    """Answer a question about a partition, or call a function of it.
+    """Call a function of a partition, and of a recipe if there is one.
 
-    Where there is no answer, return the error that the wall is told, which holds no values and no
-    numbers of records. Nothing is raised: Dask would log the arguments.
+    Where that fails, return the error that the wall is told, which holds no values and no numbers
+    of records. Nothing is raised: Dask would log the arguments.
     """
     try:
-        partition = _partition(layout.value, blocks, codes)
-        if recipe is None:
-            return question.value(partition)
-        return question.value.answer(recipe.value, partition)
-    except BeyondBoundError:
-        return BeyondBoundError()
+        partition = put.value(blocks, codes)
+        return function.value(partition, *(recipe.value for recipe in recipes))
     except PartitionError as error:  # anew, without the frames that hold rows
         return PartitionError(str(error))
     except Exception as error:  # its text may quote data
         return PartitionError(f"a partition failed with {type(error).__name__}")
 
 
-def _partition(layout: Layout, blocks: Sequence[Any], codes: Any) -> Partition:
-    """Put blocks together, which must hold what was found when the fit began."""
+def put_together(
+    kinds: Mapping[str, Any], rows: int, unit: str | None, number: int, blocks: Any, codes: Any
+) -> Partition:
+    """Put blocks together: specs and dtypes, rows and units are those with which the fit began."""
     columns = {}
-    for (name, (spec, dtype)), block in zip(layout.kinds.items(), blocks, strict=True):
+    for (name, (spec, dtype)), block in zip(kinds.items(), blocks, strict=True):
         values = as_rows(f"data=`{name}`", block)
-        if values.shape != spec.shape_of(layout.rows):
+        if values.shape != spec.shape_of(rows):
             raise PartitionError(f"data=`{name}` has a partition of another length or width")
         if not np.can_cast(values.dtype, dtype, casting="same_kind"):
             raise PartitionError(
                 f"data=`{name}` has a partition of {values.dtype} values among those of {dtype}"
             )
         columns[name] = Column(values, spec.axis, spec.dtype)
-    if layout.unit is None:
+    if unit is None:
         return Partition(columns, None)
     codes = as_rows("unit=", codes)
-    units = units_of(codes, layout.unit)
-    # as many as were counted: batches are of them
-    if codes.shape != (layout.rows,) or units.number != layout.number:
-        raise PartitionError(f"unit=`{layout.unit}` has a partition with other codes than before")
+    units = units_of(codes, unit)
+    if codes.shape != (rows,) or units.number != number:
+        raise PartitionError(f"unit=`{unit}` has a partition with other codes than before")
     return Partition(columns, units)
 
 
@@ -196,22 +173,21 @@ class Chunked:
         done: Callable[[], None],
     ) -> None:
         """Ship the contributions, and compile them once to see that this can be done."""
-        found = {name: c for name, c in contributions.items() if isinstance(c, Contribution)}
-        for name in contributions.keys() - found.keys():
-            raise ValueError(
-                f"Release {name!r} reads all records at once, and records in chunks may not fit "
-                "into memory: use another method, or give arrays."
-            )
+        for name, contribution in contributions.items():
+            if not isinstance(contribution, Contribution):
+                raise ValueError(
+                    f"Release {name!r} reads all records at once, and records in chunks may not "
+                    "fit into memory: use another method, or give arrays."
+                )
         self._done = done
         try:
             self._recipe = packed(compile_again)
-            keep(self._recipe, found)
-            _computed([dask.delayed(compiles, pure=False)(Sealed(self._recipe))], nothing)
+            keep(self._recipe, contributions)
+            _computed([dask.delayed(compiles, pure=False)(Sealed(self._recipe))], lambda: None)
         except Exception as error:
             raise ValueError(
-                f"The model cannot be sent to the workers ({type(error).__name__}): they need "
-                "the same versions of pymc_dp, PyMC and Python as this process. Nothing was "
-                "released."
+                f"The model cannot be sent to the workers ({type(error).__name__}): they need the "
+                "versions of pymc_dp, PyMC and Python of this process. Nothing was released."
             ) from error
 
     def clipped_sums(self, ask: Ask, random: SecretRandom) -> Iterator[Answer]:
@@ -222,8 +198,8 @@ class Chunked:
         keys = [random.generator.bytes(KEY_BYTES) for _ in self.numbers]
         tasks = []
         for k, key in enumerate(keys):
-            question = Question(ask._replace(sizes={k: int(ask.sizes[k])}), k, key)
-            tasks.append(self._task(label, k, Sealed(question), recipe, self._columns))
+            function = partial(answer, ask._replace(sizes={k: int(ask.sizes[k])}), k, key)
+            tasks.append(self._task(label, k, Sealed(function), [recipe], self._columns))
         yield from _computed(tasks, self._done)
 
     def read(self, function: Callable[[Partition], Any], names: Iterable[str] = ()) -> list[Any]:
@@ -231,26 +207,24 @@ class Chunked:
         chosen = {name: self._columns[name] for name in tuple(names) or self._columns}
         label = f"check-{uuid.uuid4().hex}"
         tasks = [
-            self._task(label, k, Sealed(function), None, chosen) for k in range(len(self.numbers))
+            self._task(label, k, Sealed(function), [], chosen) for k in range(len(self.numbers))
         ]
         try:
-            return _computed(tasks, nothing)
+            return _computed(tasks, lambda: None)
         except PartitionError as error:
             raise ValueError(f"The records cannot be read: {error}.") from None
 
-    def whole(self) -> NoReturn:
-        """Refuse: not all records fit into memory."""
-        raise PartitionError("records in chunks are not read at once")
-
-    def _task(self, label: str, k: int, question: Sealed, recipe: Any, columns: Columns) -> Any:
+    def _task(
+        self, label: str, k: int, function: Sealed, recipes: Sequence[Any], columns: Columns
+    ) -> Any:
         values = {name: column.values for name, column in columns.items()}
         [rows] = {blocks.lengths[k] for blocks in values.values()}
         kinds = {name: (column.spec, column.values.dtype) for name, column in columns.items()}
-        layout = Layout(kinds, rows, self._units and self._units.name, int(self.numbers[k]))
+        unit, number = self._units and self._units.name, int(self.numbers[k])
         return dask.delayed(on_partition, pure=False)(
-            question,
-            recipe,
-            Sealed(layout),
+            function,
+            recipes,
+            Sealed(partial(put_together, kinds, rows, unit, number)),
             [blocks.parts[k] for blocks in values.values()],
             self._units and self._units.codes.parts[k],
             dask_key_name=f"pymc-dp-{self._fit}-{label}-{k}",
@@ -275,10 +249,8 @@ def _computed(tasks: Sequence[Any], done: Callable[[], None]) -> list[Any]:
         kind = type(error).__name__
         # how much memory a task needs may depend on the rows that it drew: no second draw
         if isinstance(error, MemoryError) or kind == "KilledWorker":
-            raise PartitionError(
-                "a partition, or what was drawn from it, took more memory than there is, or killed "
-                f"every worker that tried it ({kind}): cut the records into smaller partitions"
-            ) from None
+            text = f"a partition, or its draw, took more memory than there is ({kind})"
+            raise PartitionError(f"{text}: cut the records into smaller partitions") from None
         raise LostError(f"a partition could not be read, or its worker was lost ({kind})") from None
     for result in results:
         if isinstance(result, Exception):
@@ -303,11 +275,7 @@ def _by(client: Any, tasks: Sequence[Any], done: Callable[[], None]) -> list[Any
 
 def _client() -> Any:
     """Return the active client, if there is one; nobody has one who has not imported it."""
-    if "distributed" not in sys.modules:
-        return None
-    from distributed import default_client
-
     try:
-        return default_client()
-    except ValueError:
+        return sys.modules["distributed"].default_client()
+    except (KeyError, ValueError):
         return None

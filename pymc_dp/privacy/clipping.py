@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from pymc_dp.errors import ReleaseError, UnreadableError
 from pymc_dp.privacy.contribution import (
     OWNER,
     Batch,
@@ -28,7 +29,7 @@ from pymc_dp.privacy.contribution import (
 )
 from pymc_dp.privacy.norms import LARGEST_NORM, clip_factors, row_norms
 from pymc_dp.privacy.private_data import Partition, opaque, secret
-from pymc_dp.privacy.randomness import Grid, Total
+from pymc_dp.privacy.randomness import MOST_IN_FLOATING_SUM, Grid, Total
 
 # a batch is processed in parts of at most so many numbers: 64 MB in double precision
 PART_SIZE = 2**23
@@ -38,23 +39,22 @@ CACHE_SIZE, ROWS_AT_ONCE = 2**21, 2**12
 WEIGHTED_AT_ONCE = 2**15
 
 
-@opaque
-class ClippedSum(NamedTuple):
-    """The sum of clipped vectors, and their number."""
+class PartitionError(Exception):
+    """A partition failed, or there is not exactly one answer of each; the text holds no data."""
 
-    total: Total  # in steps of a grid; its norm is at most ``number`` times the clip norm
-    number: int
-
-    def is_within(self, grid: Grid) -> bool:
-        """Whether the sum is finite, and as short as clipped vectors make it."""
-        [norm] = row_norms(grid.value(self.total.whole + self.total.rest)[None])
-        # none add nothing, under an infinite clip norm as well
-        most = grid.clip_norm * self.number if self.number else 0.0
-        return bool(np.isfinite(norm) and norm <= most)
+    kind = ReleaseError  # what the wall raises in its place
 
 
-class BeyondBoundError(Exception):
-    """A clipped sum is longer than its records can make it."""
+class LostError(PartitionError):
+    """A partition could not be read, or its worker was lost, whichever rows were drawn."""
+
+    kind = UnreadableError
+
+
+TOO_LONG = (
+    "a sum is not finite, or beyond its bound, although each record's part was clipped; look for "
+    "values near the limits of double precision, or try another backend"
+)
 
 
 @opaque
@@ -74,7 +74,8 @@ class Answer(NamedTuple):
 
     position: int  # of the release
     place: int  # of the partition
-    sum: ClippedSum
+    number: int  # of vectors
+    total: Total
 
 
 def clipped_sum(
@@ -96,11 +97,11 @@ def clipped_sum(
     drawn = subset(generator, partition.number, int(ask.sizes[place]))
     total = ask.grid.nothing(contribution.size)
     with np.errstate(all="ignore"):  # bad records are expected, and warnings can be errors
-        for part in data.clipped_sums(drawn, ask.grid):
-            if not part.is_within(ask.grid):
-                raise BeyondBoundError
-            total = total.plus(part.total)
-    return Answer(ask.position, place, ClippedSum(total, len(drawn)))
+        for number, part in data.clipped_sums(drawn, ask.grid):
+            if not ask.grid.holds(part, number):
+                raise PartitionError(TOO_LONG)
+            total = total.plus(part)
+    return Answer(ask.position, place, len(drawn), total)
 
 
 def subset(rng: np.random.Generator, number: int, size: int) -> np.ndarray:
@@ -121,8 +122,8 @@ class SumsByRecord:
     _context: Any
     _generator: np.random.Generator
 
-    def clipped_sums(self, drawn: np.ndarray, grid: Grid) -> Iterator[ClippedSum]:
-        """Clip the vector of every drawn record, and add up the vectors of each part.
+    def clipped_sums(self, drawn: np.ndarray, grid: Grid) -> Iterator[tuple[int, Total]]:
+        """Clip the vector of every drawn record; count and add up the vectors of each part.
 
         **Privacy.** Each record belongs to one part and adds one vector of L2 norm at most the clip
         norm, or nothing where its norm is not finite. So it moves the total over all parts by at
@@ -134,10 +135,12 @@ class SumsByRecord:
         """
         clipped, size = self._of_rows, self._rows_at_once(self._contribution.width)
         if isinstance(self._contribution, FactoredContribution):
-            clipped, size = self._summed, min(size, self._contribution.rows_in_sum)
+            # the most rows whose rounding is bounded, if it is (`privacy.randomness`)
+            most = int(MOST_IN_FLOATING_SUM / self._contribution.parts_norm)
+            clipped, size = self._summed, min(size, most or MOST_IN_FLOATING_SUM)
         for start in range(0, len(drawn), size):  # parts, so that memory stays bounded
             part = drawn[start : start + size]
-            yield ClippedSum(clipped(part, grid), len(part))
+            yield len(part), clipped(part, grid)
 
     def _rows_at_once(self, width: int) -> int:
         """Return how many rows to process at once, each with ``width`` numbers beside itself."""
@@ -195,8 +198,8 @@ class SumsByRecord:
 class SumsByUnit(SumsByRecord):
     """A partition where the records of each unit are added first, and clipped as one vector."""
 
-    def clipped_sums(self, drawn: np.ndarray, grid: Grid) -> Iterator[ClippedSum]:
-        """Clip the vector of every drawn unit, and add up the vectors of each part.
+    def clipped_sums(self, drawn: np.ndarray, grid: Grid) -> Iterator[tuple[int, Total]]:
+        """Clip the vector of every drawn unit; count and add up the vectors of each part.
 
         **Privacy.** All records of a unit belong to one part and add one vector of L2 norm at most
         the clip norm, however many they are, or nothing where their sum overflows. So a unit moves
@@ -214,7 +217,7 @@ class SumsByUnit(SumsByRecord):
                 [sums[i]] = self._sums(unit, at_once, *units.rows(part[i : i + 1]))
             vectors = unit.vectors(_at_least_two(sums), self._context)[: len(part)]
             _check_shape(vectors, (len(part), self._contribution.size))
-            yield ClippedSum(_sum_of_clipped(vectors, grid), len(part))
+            yield len(part), _sum_of_clipped(vectors, grid)
 
     def _sums(
         self, unit: UnitVector, at_once: int, rows: np.ndarray, owner: np.ndarray

@@ -14,7 +14,7 @@ import numpy as np
 from pymc_dp.accounting.plan import Release
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import Columns, ColumnSpec, Partition
-from pymc_dp.privacy.randomness import MOST_IN_FLOATING_SUM, SecretRandom
+from pymc_dp.privacy.randomness import SecretRandom
 
 Batch = dict[str, np.ndarray]
 
@@ -132,16 +132,6 @@ class FactoredContribution(NamedTuple):
     # A weighted sum may add a record's vector in parts. This bounds the sum of their norms, over
     # that of the vector: 1 where each entry of the sum is one sum over records.
     parts_norm: float = 1.0
-
-    @property
-    def sum_is_bounded(self) -> bool:
-        """Whether the rounding of weighted sums is bounded."""
-        return self.parts_norm < MOST_IN_FLOATING_SUM
-
-    @property
-    def rows_in_sum(self) -> int:
-        """The most rows of one weighted sum whose rounding is bounded (`privacy.randomness`)."""
-        return int(MOST_IN_FLOATING_SUM / self.parts_norm) or MOST_IN_FLOATING_SUM
 
 
 Contribution = RowContribution | FactoredContribution

@@ -74,8 +74,7 @@ def graph_norms(rows: Any) -> Any:
         largest = pt.abs(rows).max(axis=axes, keepdims=True)
         is_large, is_small = pt.gt(largest, _double(LARGE)), pt.lt(largest, _double(SMALL))
         scale = pt.switch(is_large, _double(DOWN), pt.switch(is_small, _double(UP), _double(1)))
-        undo = pt.switch(is_large, _double(UP), pt.switch(is_small, _double(DOWN), _double(1)))
-        norms = undo.squeeze(axes) * pt.sqrt(pt.sqr(rows * scale).sum(axis=axes))
+        norms = pt.sqrt(pt.sqr(rows * scale).sum(axis=axes)) / scale.squeeze(axes)
     return pt.switch(pt.gt(norms, _double(LARGEST_NORM)), _double(np.inf), norms)
 
 
@@ -91,9 +90,6 @@ def product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
     Every number of the result is a scalar product of its own, of contiguous vectors: a function of
     one row and one column alone, to the last bit.
-
-    >>> product(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
-    array([[11.]])
     """
     rows = np.ascontiguousarray(rows, "float64")
     if matrix.ndim == 1:
@@ -109,9 +105,6 @@ def rounded_product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     and all their partial sums are whole numbers below 2^53, which doubles hold exactly, and every
     kernel of a matrix product returns the same. The error is about 1e-8 of what the row and the
     longest column could make.
-
-    >>> rounded_product(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
-    array([[11.]])
     """
     of_terms = _powers(row_norms(matrix))  # entries of a row that add as much are as long
     scaled = rows * of_terms

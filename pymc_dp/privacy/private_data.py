@@ -15,11 +15,6 @@ import numpy as np
 from scipy.sparse import issparse
 
 
-def refuse_copies(self: object) -> NoReturn:
-    """Refuse to pickle or copy an object."""
-    raise TypeError(f"{type(self).__name__} holds secrets and must not be pickled or copied.")
-
-
 def opaque[Kind](kind: Kind) -> Kind:
     """Print objects of a class as its name alone."""
     of_class: Any = kind
@@ -29,8 +24,12 @@ def opaque[Kind](kind: Kind) -> Kind:
 
 def secret[Kind](kind: Kind) -> Kind:
     """Print objects of a class as its name alone, and refuse to pickle or copy them."""
+
+    def refuse(self: object) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} holds secrets and must not be pickled or copied.")
+
     of_class: Any = opaque(kind)
-    of_class.__reduce__ = refuse_copies
+    of_class.__reduce__ = refuse
     return kind
 
 
@@ -80,11 +79,7 @@ class Units(NamedTuple):
 
 
 def units_of(codes: np.ndarray, name: str) -> Units:
-    """Sort records by unit, whose codes are at least 0.
-
-    >>> units_of(np.array([7, 3, 7]), "id").starts
-    array([0, 1, 3])
-    """
+    """Sort records by unit, whose codes are at least 0."""
     codes = np.asarray(codes).astype("int64")  # others are compared as floats: 2^60 + 1 is 2^60
     order = np.argsort(codes, kind="stable")
     firsts = np.flatnonzero(np.diff(codes[order], prepend=-1))

@@ -24,7 +24,8 @@ import numpy as np
 from randomgen import ChaCha
 from scipy.special import ndtri
 
-from pymc_dp.privacy.private_data import secret
+from pymc_dp.privacy.norms import row_norms
+from pymc_dp.privacy.private_data import opaque, secret
 
 # No more units are read. Their sum, in grid steps, is a whole number of 64 bits.
 MOST_UNITS = 2**28
@@ -43,6 +44,7 @@ MOST_IN_FLOATING_SUM = 2**15
 FLOATING_SUM_MARGIN = 2 * MOST_UNITS * MOST_IN_FLOATING_SUM * 2.0**-53
 
 
+@opaque
 class Total(NamedTuple):
     """A sum in grid steps: whole numbers, which add up without an error, and what is left."""
 
@@ -67,9 +69,6 @@ class Grid(NamedTuple):
 
         Every vector that is rounded by itself moves by at most half a step in each entry. So does a
         sum ``in_floating_point``, once, on each of two neighbouring data sets.
-
-        >>> Grid.of(1.0, 2.0, size=4, in_floating_point=False).step == 2.0**-27
-        True
         """
         if sd == 0:
             return cls(clip_norm, 0.0, clip_norm * (1 - NORM_MARGIN))
@@ -92,6 +91,12 @@ class Grid(NamedTuple):
         steps = total / self.step
         whole = np.floor(steps)
         return Total(whole.astype(np.int64), steps - whole)
+
+    def holds(self, total: Total, number: int) -> bool:
+        """Whether a sum is finite, and as short as so many clipped vectors make it."""
+        [norm] = row_norms(self.value(total.whole + total.rest)[None])
+        # none add nothing, under an infinite clip norm as well
+        return bool(np.isfinite(norm) and norm <= (self.clip_norm * number if number else 0.0))
 
     def nothing(self, size: int) -> Total:
         """Return the sum of no vectors."""
@@ -123,10 +128,6 @@ def rounded_normal(sd: float, size: int, bits: Bits) -> np.ndarray:
     Random bits name an interval of tail probabilities, one bit more halving it, and a draw is the
     rounded normal quantile on which both ends agree. Where 64 bits leave the ends apart, more are
     drawn: starting over would favour numbers that are decided early.
-
-    >>> rng = np.random.default_rng(0)
-    >>> rounded_normal(3.0, 5, lambda n: rng.integers(0, 2**64, n, np.uint64)).dtype
-    dtype('int64')
     """
     if not 0 < sd <= LARGEST_SD:
         raise ValueError("the standard deviation of rounded noise is in (0, 2^49]")
@@ -193,8 +194,8 @@ class SecretRandom:
     """
 
     def __init__(self) -> None:
-        self._test_seed = TEST_SEED.get()
-        self._key()
+        self._test_seed, self._process = TEST_SEED.get(), -1
+        self._keyed()
 
     @property
     def valid(self) -> bool:
@@ -221,13 +222,9 @@ class SecretRandom:
     def _keyed(self) -> tuple[np.random.Generator, np.random.Generator]:
         """The generators of noise, and of batches: noise is the same however rows are kept."""
         if self._process != os.getpid():
-            self._key()
+            self._process, seed = os.getpid(), self._test_seed
+            if seed is None:
+                self._generators = keyed(os.urandom(KEY_BYTES)), keyed(os.urandom(KEY_BYTES))
+            else:
+                self._generators = np.random.default_rng(seed), np.random.default_rng([seed, 1])
         return self._generators
-
-    def _key(self) -> None:
-        self._process = os.getpid()
-        if self._test_seed is None:
-            self._generators = keyed(os.urandom(KEY_BYTES)), keyed(os.urandom(KEY_BYTES))
-        else:
-            seed = self._test_seed
-            self._generators = np.random.default_rng(seed), np.random.default_rng([seed, 1])

@@ -6,7 +6,7 @@ and adds noise. The unit is a record, unless the caller declares which records b
 Records are in partitions: one in memory, or several in chunks (`privacy.chunks`), maybe on other
 machines. ``ready`` brings contributions there, before anything is booked. For ``clipped_sums`` each
 draws its part of a batch, clips, adds up and hands over nothing else; ``done`` is called after
-each. ``read`` calls a function of each, for private values; ``whole`` returns all records.
+each. ``read`` calls a function of each, for private values.
 """
 
 import os
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from pymc_dp.accounting.plan import GAUSSIAN, SMALLEST_CLIP_NORM, Plan, Release
-from pymc_dp.errors import ReleaseError, UnreadableError
-from pymc_dp.privacy.clipping import Answer, Ask, BeyondBoundError, clipped_sum
+from pymc_dp.errors import ReleaseError
+from pymc_dp.privacy.clipping import TOO_LONG, Answer, Ask, PartitionError, clipped_sum
 from pymc_dp.privacy.contribution import (
     Contribution,
     Contributions,
@@ -32,7 +32,6 @@ from pymc_dp.privacy.private_data import (
     Columns,
     Partition,
     PrivateData,
-    UnitBlocks,
     Units,
     open_private,
     secret,
@@ -53,11 +52,9 @@ class PrivacyWall:
 
     ``contributions`` are by the name of the release. ``reserve`` is called once all is checked: it
     reserves the plan's budget, and returns a function that books each release before it is made, or
-    None where the caller books it (a checkpoint does).
-    ``compile_again`` compiles the contributions once more, for other threads and processes, and
-    ``done`` is called whenever a partition has answered. ``made`` names releases of this plan that
-    an interrupted fit has booked and made: they are not made again.
-    Raises ValueError where the privacy unit is not the plan's.
+    None where the caller books it (a checkpoint does). ``compile_again`` compiles contributions for
+    other threads and processes, and ``done`` is called whenever a partition has answered. ``made``
+    names releases that an interrupted fit has booked and made: they are not made again.
     """
 
     def __init__(
@@ -80,15 +77,13 @@ class PrivacyWall:
         self._contributions = dict(contributions)
         self._remaining = deque(release for release in plan.releases for _ in range(release.count))
         self._made: list[Release] = []
+        self._book_outside: Callable[[Release], None] | None = None
         for name in made:
-            self._take(name)
+            self._book(name)
         self._process = os.getpid()
-        number = sum(self._partitions.numbers)
-        if number > MOST_UNITS:
-            raise ValueError(
-                f"Sums are proved for at most {MOST_UNITS:,} records or units: fit a random part "
-                "of them."
-            )
+        if sum(self._partitions.numbers) > MOST_UNITS:
+            text = f"Sums are proved for at most {MOST_UNITS:,} records or units"
+            raise ValueError(f"{text}: fit a random part of them.")
         again = compile_again or partial(dict, self._contributions)
         self._partitions.ready(self._contributions, again, done)
         self._book_outside = reserve() if reserve else None
@@ -117,7 +112,11 @@ class PrivacyWall:
         release = self._book(query.name)
         contribution = self._contributions[query.name]
         if not isinstance(contribution, Contribution):
-            return contribution.release(self._partitions.whole(), release, query, self.random)
+            # of one partition: `Chunked.ready` has refused what reads all records at once
+            [noisy] = self._partitions.read(
+                lambda records: contribution.release(records, release, query, self.random)
+            )
+            return cast(Noisy, noisy)
         if release.mechanism != GAUSSIAN:
             raise ReleaseError(f"The plan does not account {release.name!r} as a noisy sum.")
         bound = release.clip_norm if query.clip_norm is None else query.clip_norm
@@ -132,17 +131,13 @@ class PrivacyWall:
         return Noisy(grid.value(steps), sd, release.sampler.rate)
 
     def _book(self, name: str) -> Release:
-        release = self._take(name)
-        if self._book_outside:
-            self._book_outside(release)
-        return release
-
-    def _take(self, name: str) -> Release:
         """Take a release from those that the plan still holds."""
         for release in self._remaining:
             if release.name == name:
                 self._remaining.remove(release)
                 self._made.append(release)
+                if self._book_outside:
+                    self._book_outside(release)
                 return release
         raise ReleaseError(f"The plan holds no further release {name!r}.")
 
@@ -154,41 +149,18 @@ class PrivacyWall:
             answers = list(self._partitions.clipped_sums(ask, self.random))
             # otherwise a record would count twice, or the batch would not be the one that was drawn
             expected = [(ask.position, k, int(size)) for k, size in enumerate(sizes)]
-            if [(position, k, found.number) for position, k, found in answers] != expected:
+            if [(answer.position, answer.place, answer.number) for answer in answers] != expected:
                 raise PartitionError("the partitions did not answer once each")
-            for _, _, found in answers:
-                if not found.is_within(grid):
-                    raise BeyondBoundError
-                total = total.plus(found.total)
-        except BeyondBoundError:
-            raise ReleaseError(
-                f"Release {query.name!r} is not finite, or beyond its bound, although each "
-                "record's part was clipped; nothing is released. Look for values near the limits "
-                "of double precision, or try another backend."
-            ) from None
+            for answer in answers:
+                if not grid.holds(answer.total, answer.number):
+                    raise PartitionError(TOO_LONG)
+                total = total.plus(answer.total)
         except PartitionError as error:
-            raise error.kind(
-                f"Release {query.name!r} ends the fit: {error}. Its budget is spent, and nothing "
-                "of it is handed out."
-            ) from None
+            text = f"Release {query.name!r} ends the fit: {error}"
+            raise error.kind(f"{text}. Its budget is spent, and nothing is handed out.") from None
         except Exception as error:  # its text may quote data
             raise ReleaseError(f"The graph failed with {type(error).__name__}.") from None
         return grid.rounded(total)
-
-
-# --- partitions --------------------------------------------------------------------------------
-
-
-class PartitionError(Exception):
-    """A partition failed, or there is not exactly one answer of each; the text holds no data."""
-
-    kind = ReleaseError  # what the wall raises in its place
-
-
-class LostError(PartitionError):
-    """A partition could not be read, or its worker was lost, whichever rows were drawn."""
-
-    kind = UnreadableError
 
 
 @secret
@@ -218,17 +190,11 @@ class InMemory:
         """Call a function of all records here; it picks its columns itself."""
         return [function(self._partition)]
 
-    def whole(self) -> Partition:
-        """Return all records."""
-        return self._partition
 
-
-def in_partitions(
-    columns: Columns, units: Units | UnitBlocks | None = None
-) -> "InMemory | Chunked":
+def in_partitions(columns: Columns, units: Any = None) -> "InMemory | Chunked":
     """Find the partitions of columns, and of the units that their records belong to."""
     if not any(isinstance(column.values, Blocks) for column in columns.values()):
-        return InMemory(columns, cast(Units | None, units))
+        return InMemory(columns, units)
     from pymc_dp.privacy.chunks import Chunked  # needs Dask
 
-    return Chunked(columns, cast(UnitBlocks | None, units))
+    return Chunked(columns, units)

@@ -89,9 +89,9 @@ for x in EXTREME:
         grid = Grid.of(1.0, 0.0, contribution.size, True)
         with np.errstate(all="ignore"):
             both, one = (
-                part.total.whole
+                total.whole
                 for drawn in (np.array([0, 1]), np.array([1]))
-                for part in sums_by_record.clipped_sums(drawn, grid)
+                for _, total in sums_by_record.clipped_sums(drawn, grid)
             )
         moved = float(np.linalg.norm(both - one)) if np.isfinite(both).all() else np.inf
         found["moved"].append(moved)

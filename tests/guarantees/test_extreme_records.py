@@ -121,7 +121,7 @@ def longest(build):
             at, secret = np.full((1, 1), z), SecretRandom().generator
             sums = SumsByRecord(Partition(held, None), contribution, at, secret)
             [part] = sums.clipped_sums(np.arange(1), Grid.of(1.0, 1.0, contribution.size, True))
-            found.append(np.linalg.norm(part.total.whole) * 2.0**-28)
+            found.append(np.linalg.norm(part[1].whole) * 2.0**-28)
     return max(found)
 
 

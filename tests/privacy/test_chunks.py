@@ -17,10 +17,11 @@ from pymc_dp import ReleaseError
 from pymc_dp.errors import UnreadableError
 from pymc_dp.model import Column, PrivateData
 from pymc_dp.privacy import chunks as chunked
-from pymc_dp.privacy.chunks import Question, borrowed, packed
-from pymc_dp.privacy.clipping import Answer, Ask, ClippedSum
+from pymc_dp.privacy.chunks import Sealed, borrowed, packed
+from pymc_dp.privacy.clipping import Answer, Ask
 from pymc_dp.privacy.contribution import Query, RowContribution
 from pymc_dp.privacy.private_data import Blocks, UnitBlocks, Units, units_of
+from pymc_dp.privacy.randomness import Total
 from pymc_dp.privacy.wall import PrivacyWall, in_partitions
 from pymc_dp.testing import deterministic_noise
 from tests import zoo
@@ -127,7 +128,7 @@ def test_a_task_that_is_run_again_has_the_same_answer(monkeypatch):
 
 
 def of_fewer_rows(answers, earlier):
-    return [answers[0]._replace(sum=answers[0].sum._replace(number=2)), *answers[1:]]
+    return [answers[0]._replace(number=2), *answers[1:]]
 
 
 WRONG = {
@@ -256,9 +257,9 @@ def test_codes_that_change_between_two_reads_end_the_release():
 
 ASK = Ask(0, "score", np.array([98765]), 98765, 98765.0)
 HELD = {
-    "question": Question(ASK, 0, b"98765"),
-    "sum": ClippedSum(np.full(2, 98765.0), 98765),
-    "answer": Answer(0, 0, ClippedSum(np.full(2, 98765.0), 98765)),
+    "question": Sealed((ASK, 0, b"98765")),
+    "sum": Total(np.full(2, 98765.0), 98765),
+    "answer": Answer(0, 0, 98765, np.full(2, 98765.0)),
     "ask": ASK,
     "units": units_of(np.array([98765]), "98765"),
 }

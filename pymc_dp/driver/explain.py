@@ -227,7 +227,7 @@ class PlannedFit:
     plan: Plan
     epsilon: float  # epsilon, delta: what the whole fit would cost
     delta: float
-    # of the noise on the estimated sum of all records' contributions, in the first release
+    # standard deviation of the noise on the estimated sum of contributions, in the first release
     noise_sd: float
     # the noise's norm over the largest that the sum of ``num_records`` clipped contributions can
     # have; nan if their number was not given
@@ -265,8 +265,8 @@ def plan(
     Parameters
     ----------
     model, n, method, public, data, public_start, backend, **settings
-        As in `pymc_dp.fit`, but with the model first. With ``num_records`` the text says how the
-        noise compares with the signal.
+        As in `pymc_dp.fit`, but with the model first; also those that change no plan. With
+        ``num_records`` the text says how the noise compares with the signal.
     metadata : PublicTable, optional
         Of `read_csvw`: the text then says which numbers of the model the file declares.
 

@@ -112,7 +112,8 @@ def fit(
         path opens a ledger that exists.
     public : iterable of str
         Names of ``pm.Data`` and deterministics that you declare public, of factors of a formula
-        whose list of levels is public, and of operations of your own that hold no data.
+        whose list of levels is public, and of operations of your own (their class, or the function
+        in ``pytensor.wrap_py``) that hold no data.
     data : mapping, optional
         In place of all the model's records: arrays, memory maps, SciPy sparse matrices, tables of
         pandas, polars or Arrow, or arrays and data frames in Dask's chunks.
@@ -125,8 +126,8 @@ def fit(
         Called as ``(state, None, i)`` with released state alone; StopIteration ends the fit.
     checkpoint : path, optional
         A file for what is released: after a crash the same call goes on where the fit was, without
-        spending again. Without a ledger, do not copy it or restore it from a backup: its releases
-        would be made twice.
+        spending again. Delete it with care: a fit without it starts, and spends, anew. Without a
+        ledger, do not copy it or restore it from a backup: its releases would be made twice.
     backend : {"python", "numba", "c", "jax"}, default "python"
         Numba compiles for up to a minute and pays where thousands of gradient steps follow. Rounds,
         the default of ``dp_advi``, run in Python on any of them.

@@ -9,7 +9,7 @@ import math
 import os
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,7 +58,7 @@ class Column:
     @classmethod
     def count(cls, high: float, *, squared: bool = False) -> "Column":
         """Describe counts from 0 to about ``high``, negative binomial given the columns before."""
-        return replace(cls.number(0.0, high, squared=squared), kind="count")
+        return cls("count", 0.0, _positive("high", high), squared=squared)
 
     @classmethod
     def waiting_time(cls, horizon: float, *, squared: bool = False) -> "Column":
@@ -67,7 +67,7 @@ class Column:
         A time of ``horizon`` or more was still going on there: it is censored, and stays so in
         synthetic data.
         """
-        return replace(cls.number(0.0, horizon, squared=squared), kind="waiting_time")
+        return cls("waiting_time", 0.0, _positive("horizon", horizon), squared=squared)
 
     @classmethod
     def yes_no(cls, no: Hashable = False, yes: Hashable = True) -> "Column":
@@ -152,6 +152,12 @@ class Column:
         if not (np.diff(places) > 0).all():
             raise ValueError(f"levels={list(self.levels)} must increase.")
         return [float(x) for x in np.interp(places, [places[0], places[-1]], [-1, 1])]
+
+
+def _positive(name: str, value: float) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}={value!r} must be a public number above 0.")
+    return float(value)
 
 
 def _levels(levels: Sequence[Hashable], fewest: int) -> tuple[Hashable, ...]:

@@ -7,8 +7,6 @@ from importlib.metadata import version
 from pkgutil import resolve_name
 from typing import Any
 
-import pymc as pm
-
 from pymc_dp.driver.explain import explain
 from pymc_dp.methods.registry import METHODS
 
@@ -20,25 +18,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m pymc_dp", description="Differentially private inference for PyMC models."
     )
-    either = parser.add_mutually_exclusive_group()
-    either.add_argument(
-        "--version", action="store_true", help="print the versions that a bug report needs"
-    )
-    either.add_argument(
-        "--explain",
-        nargs="?",
-        const="",
-        metavar="MODULE:NAME",
-        help="say which methods fit a model, or a function that returns one; without a name, "
-        "which methods there are",
-    )
+    parser.add_argument("--version", action="store_true", help="print versions for a bug report")
+    what = "say which methods fit a model, or what a function returns; alone, list the methods"
+    parser.add_argument("--explain", nargs="?", const="", metavar="MODULE:NAME", help=what)
     given = parser.parse_args(argv)
     text = parser.format_help().rstrip()
     if given.version:
         text = "\n".join(f"{name} {version(name)}" for name in PACKAGES)
     elif given.explain:
         try:
-            text = str(explain(_find(given.explain)))
+            text = str(explain(_named(given.explain)))
         except (ValueError, TypeError, NotImplementedError) as reason:
             sys.stderr.write(f"{reason}\n")
             return 1
@@ -51,25 +40,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _find(address: str) -> pm.Model:
-    module, colon, name = address.partition(":")
-    if not (module and colon and name):
-        raise ValueError(f"{address!r} names no model: write MODULE:NAME, as in study:model.")
+def _named(address: str) -> Any:
+    """Return what an address names, or what it returns if it is a function."""
     try:
-        found: Any = resolve_name(address)
-        model = found() if callable(found) and not isinstance(found, pm.Model) else found
+        named = resolve_name(address)
+        return named() if callable(named) else named
     except Exception as error:
         raise ValueError(
             f"`{address}` gives no model ({type(error).__name__}: {error}). Run this in the folder "
             "that holds the module, name it without .py, and of it a model, or a function that "
             "makes one when it is called without arguments."
         ) from error
-    if not isinstance(model, pm.Model):
-        raise ValueError(
-            f"`{address}` gives no model but an object of type {type(model).__name__}: name a "
-            "pm.Model, or a function that returns one."
-        )
-    return model
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """What a result guarantees, in words, and as a record that is written to a file.
 
-`privacy_report` writes the report in words. With a path it also puts one record together, as nested
-mappings, and writes it as text, as JSON, as YAML for the registry of deployments of differential
-privacy, or as JSON for output checking by ACRO, which SACRO Viewer reads.
+With a path `privacy_report` puts one record together, as nested mappings, and writes it as text, as
+JSON, as YAML for the registry of deployments of differential privacy, or as JSON for output
+checking by ACRO.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -87,7 +87,6 @@ BALANCE = (
     "planned: together they spend an epsilon of at most {spent:.4g} if no setting depended on an "
     "earlier result, and leave at least {left:.4g} for a fit of all records."
 )
-OF_LEDGER = ("dataset", "epsilon", "delta", "neighbours", "unit", "filter")
 LEFT = "at least {left:.3g} of {epsilon:g} at delta {delta:g} ({dataset}, {fits} fits)"
 PACKAGE = Path(__file__).parent
 
@@ -110,30 +109,26 @@ def privacy_report(
     idata : DataTree
         A result of `pymc_dp.fit`.
     path : str or Path, optional
-        A file to write a record to; what exists there is replaced. Its ending says which record:
-
-        * ``.md``, ``.txt``: a label of a few lines, and the report in words
-        * ``.json``: all fields
-        * ``.yaml``, ``.yml``: an entry for the registry of deployments of differential privacy
-        * ``acro.json`` at the end: for output checking by ACRO and SACRO Viewer, with checksums
-          in the folder ``checksums`` beside it
+        A file to write a record to; what exists there is replaced. It is a label and the report
+        where the path ends in ``.md`` or ``.txt``, all fields in ``.json``, an entry for the
+        registry of deployments of differential privacy in ``.yaml`` or ``.yml``, and a record for
+        output checking by ACRO and SACRO Viewer in ``acro.json``, with the folder ``checksums``.
     model : pymc.Model, optional
         The model that was fitted: single numbers in its priors and potentials that were taken on
-        trust are then shown with their values. A result does not hold them, so that one which was
-        computed from the data by mistake is not published with it: look before you publish.
+        trust are then shown with their values, which a result does not hold. Look before you
+        publish: one may have been computed from the data by mistake.
     metadata : PublicTable, optional
-        Of `read_csvw`: numbers of ``model`` that the file declares are then said to be declared
-        there, and so are the number of records and the levels of groups.
+        Of `read_csvw`: what the file declares of ``model`` is then said to be declared there.
     ledger : Ledger or path, optional
-        The ledger that the fit was booked in: its terms and its balance are then part of the
-        report. All fits count as planned, also those that ended early.
+        The ledger that the fit was booked in, whose terms and balance are then reported. All fits
+        count as planned, also those that ended early.
     audit : Audit, optional
         What `pymc_dp.audit` returned for the same method.
     declare : mapping of str to str, optional
-        What people state and no program can check. It is kept apart from what the library
-        proves, and fills in the fields of the registry: ``name``, ``curator``, ``curator_type``,
-        ``description``, ``intended_use``, ``region``, ``sector``, ``publication_date``,
-        ``data_domain``, ``unprotected``, ``preprocessing``, ``justification``, ``author``.
+        What people state and no program can check, kept apart from what the library proves:
+        ``name``, ``curator``, ``curator_type``, ``description``, ``intended_use``, ``region``,
+        ``sector``, ``publication_date``, ``data_domain``, ``unprotected``, ``preprocessing``,
+        ``justification``, ``author``.
     files : iterable of str or Path, optional
         For ``acro.json`` alone: the files that are to be released, in the same folder.
 
@@ -145,9 +140,8 @@ def privacy_report(
     Raises
     ------
     ValueError
-        The tree is not a result of pymc_dp; ``metadata`` is given without ``model``; the path has
-        another ending; the ledger or the audit is not of this fit; ``declare`` has an unknown
-        name; a result without a guarantee is to be registered.
+        The tree is no result of pymc_dp, or has no guarantee to register; ``metadata`` is given
+        without ``model``; another argument has no meaning here, or is not of this fit.
 
     Notes
     -----
@@ -164,10 +158,8 @@ def privacy_report(
     _check_declared(declared)
     if path is not None:
         _check_target(Path(path), released)
-    if audit is not None and not isinstance(audit, Audit):
-        raise TypeError(f"audit={audit!r} must be what pymc_dp.audit returns.")
-    if audit is not None and audit.method != (method := attrs["method"]):
-        raise ValueError(f"audit= attacked method={audit.method!r}; the result is of {method!r}.")
+    if audit is not None and getattr(audit, "method", None) != (method := attrs["method"]):
+        raise ValueError(f"audit={audit!r:.60} is not what pymc_dp.audit returns for {method!r}.")
     state = _ledger_state(ledger, attrs)
     parts = [report.in_words(idata, model, metadata)]
     parts += [state["in_words"]] if state else []
@@ -175,8 +167,7 @@ def privacy_report(
     parts += [f"Declared, and not checked: {name}: {text}" for name, text in declared.items()]
     text = "\n\n".join(parts)
     if path is not None:
-        record = _record_of(idata, text, ledger=state, declare=declared, audit=audit)
-        _write(record, Path(path), released)
+        _write(_record_of(idata, text, state, declared, audit), Path(path), released)
     return text
 
 
@@ -196,13 +187,11 @@ def _check_target(path: Path, files: tuple[Path, ...]) -> None:
         raise ValueError(
             f"{str(path)!r} names no record: end it in one of {', '.join(ENDINGS)} or acro.json."
         )
-    if _is_acro(path) and not files:
+    if _is_acro(path) != bool(files):
         raise ValueError(
-            f"{path.name!r} is a record for output checking, which names the files that are to be "
-            "released: files=['result.nc'], in the same folder."
+            f"{str(path)!r}: a record that ends in acro.json, and no other, names the files that "
+            "are to be released, in the same folder, such as files=['result.nc']."
         )
-    if files and not _is_acro(path):
-        raise ValueError(f"files= belongs to a record that ends in acro.json, not {str(path)!r}.")
     for file in files:
         if not file.is_file() or file.resolve().parent != path.resolve().parent:
             raise ValueError(f"files= names {str(file)!r}, which is no file beside {str(path)!r}.")
@@ -224,46 +213,46 @@ def _ledger_state(
     # as if all fits had made all planned releases: how far one went may depend on the data. Whole
     # plans may exceed a limit that fits kept by ending early: then nothing is left
     spent, left = balances(filter_of(terms), [fit._replace(ended=False) for fit in fits])
-    state = {name: getattr(terms, name) for name in OF_LEDGER}
-    state |= {"fits": len(fits), "spent": spent.epsilon, "left": left.epsilon}
+    state = {"fits": len(fits), "spent": spent.epsilon, "left": left.epsilon, **terms._asdict()}
     return state | {"in_words": BALANCE.format_map(state)}
 
 
 def _refuse_others(terms: Terms, fits: list[Entry], attrs: Mapping[str, Any]) -> None:
-    unit = attrs.get("unit", "record")
-    if (terms.neighbours, terms.unit) != (attrs["neighbours"], unit):
-        raise ValueError(
-            f"The ledger counts {terms.neighbours} neighbours and the unit {terms.unit!r}, the "
-            f"result {attrs['neighbours']} and {unit!r}: it is not the result's ledger."
-        )
+    protects = (attrs["neighbours"], attrs.get("unit", "record"))
     booked = (attrs["method"], attrs["releases"])
     if "selected" in attrs:
         booked = (f"tune of {len(json.loads(attrs['selected_from']))} settings", 1)
     # a result does not say under which number it is booked
-    if booked not in [(fit.method, fit.planned) for fit in fits]:
+    every = [(fit.method, fit.planned) for fit in fits]
+    if booked not in every or protects != (terms.neighbours, terms.unit):
         raise ValueError(
-            f"The ledger of {terms.dataset!r} holds no fit of method={attrs['method']!r} with "
-            f"{attrs['releases']} releases: give the ledger that the fit was booked in."
+            f"The ledger of {terms.dataset!r}, of {terms.neighbours} neighbours and the unit "
+            f"{terms.unit!r}, holds no fit of method={booked[0]!r} with {booked[1]} releases and "
+            f"{protects}: give the ledger that the fit was booked in."
         )
 
 
 def _record_of(
     idata: xr.DataTree,
     text: str,
-    *,
     ledger: Mapping[str, Any] | None,
-    declare: Mapping[str, str],
+    declared: dict[str, str],
     audit: Audit | None,
 ) -> dict[str, Any]:
     """Return the record as nested mappings, of what the fit released and public settings alone."""
     released = released_part(idata)
     privacy = privacy_of(released)
-    attrs = {
-        str(name): json.loads(value) if name in OF_JSON else value
-        for name, value in privacy.attrs.items()
+    attrs = {str(k): json.loads(x) if k in OF_JSON else x for k, x in privacy.attrs.items()}
+    points = zip(privacy["delta"].values, privacy["epsilon"].values, strict=True)
+    guarantee = {
+        "kind": attrs["guarantee"],
+        **{name: attrs[name] for name in ("epsilon", "delta", "privacy_unit")},
+        "neighbours": report.neighbours_in_words(attrs),
+        "unit_contributes": report.contribution(attrs),
+        "epsilon_at_delta": [*points],
     }
     proved = {
-        "guarantee": _guarantee(attrs, privacy),
+        "guarantee": guarantee,
         "fit": {k: v for k, v in attrs.items() if k not in {"released", "epsilon", "delta"}},
         "released": attrs["released"],
         "numerics": report.NUMERICS[attrs["numerics"]],
@@ -280,20 +269,8 @@ def _record_of(
         "proved": proved,
         "audit": _plain(audit and dataclasses.asdict(audit)),
         "ledger": _plain(ledger),
-        "declared": dict(declare),
+        "declared": declared,
         "report": text,
-    }
-
-
-def _guarantee(attrs: dict[str, Any], privacy: xr.Dataset) -> dict[str, Any]:
-    return {
-        "kind": attrs["guarantee"],
-        "epsilon": attrs["epsilon"],
-        "delta": attrs["delta"],
-        "privacy_unit": attrs["privacy_unit"],
-        "neighbours": report.neighbours_in_words(attrs),
-        "unit_contributes": report.contribution(attrs),
-        "epsilon_at_delta": [*zip(privacy["delta"].values, privacy["epsilon"].values, strict=True)],
     }
 
 
@@ -307,10 +284,9 @@ def attack_bounds(privacy: xr.Dataset) -> dict[str, Any] | None:
     epsilon, delta = privacy["epsilon"].values, privacy["delta"].values
     growth = np.exp(np.minimum(epsilon, LARGEST_EXPONENT))
     advantage = float(np.min(np.tanh(epsilon / 2) + 2 * delta / (growth + 1)).clip(0, 1))
-    hits = {}
-    for rate in FALSE_ALARMS:
-        bounds = np.minimum(delta + growth * rate, 1 - (1 - delta - rate) / growth)
-        hits[rate] = min(float(bounds.min()), 1.0)
+    rate = np.array(FALSE_ALARMS)[:, None]
+    bounds = np.minimum(delta + growth * rate, 1 - (1 - delta - rate) / growth)
+    hits = dict(zip(FALSE_ALARMS, bounds.min(1, initial=1.0).tolist(), strict=True))
     correct, rates = (1 + advantage) / 2, ", ".join(f"{x:.3g} at {r:g}" for r, x in hits.items())
     return {
         "advantage": advantage,  # true positive rate less false positive rate
@@ -372,8 +348,8 @@ def _accuracy(released: xr.DataTree) -> dict[str, dict[str, float]]:
         return {}
     noise = report.noise_by_label(released)
     sd = released["posterior"].to_dataset()[[*released["noise_sd"]]].std(("chain", "draw"))
-    table = pd.DataFrame({"posterior_sd": report.by_label(sd), **noise})
-    return cast(dict[str, dict[str, float]], table.to_dict("index"))
+    table: Any = pd.DataFrame({"posterior_sd": report.by_label(sd), **noise})
+    return dict(table.to_dict("index"))
 
 
 def _label(proved: Mapping[str, Any], ledger: Mapping[str, Any] | None) -> dict[str, str]:
@@ -402,17 +378,15 @@ def _write(record: Mapping[str, Any], path: Path, files: tuple[Path, ...]) -> No
     if _is_acro(path):
         text = _as_acro(record, path, files)
     elif path.suffix == ".json":
-        text = json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        text = json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False)
     elif path.suffix in (".yaml", ".yml"):
-        text = "".join(f"{line}\n" for line in _yaml(_entry(record)))
+        text = "\n".join(_yaml(_entry(record)))
     else:
-        proved = record["proved"]
         label = "\n".join(f"- {name}: {words}" for name, words in record["label"].items())
-        text = (
-            f"# Privacy report\n\n{label}\n\n{record['report']}\n\n"
-            f"{proved['guarantee']['unit_contributes']}\n\n{proved['trust']} {proved['threat']}\n"
-        )
-    path.write_text(text, encoding="utf-8")
+        most = record["proved"]["guarantee"]["unit_contributes"]
+        parts = ["# Privacy report", label, record["report"], most, f"{TRUST} {THREAT}"]
+        text = "\n\n".join(parts)
+    path.write_text(f"{text}\n", encoding="utf-8")
 
 
 class Question(str):
@@ -429,9 +403,7 @@ def _entry(record: Mapping[str, Any]) -> dict[str, Any]:
     if guarantee["epsilon"] is None:
         raise ValueError(f"This result has no guarantee to register: {guarantee['kind']}.")
     stated = {name: declared.get(name, Question(text)) for name, text in DECLARED.items()}
-    slug = stated["name"]
-    if "name" in declared:
-        slug = re.sub(r"[^a-z0-9]+", "-", slug.lower()).strip("-")
+    slug = re.sub(r"[^a-z0-9]+", "-", stated["name"].lower()).strip("-")
     curators: Any = Question("who publishes it (curator), and of which type (curator_type)")
     if declared.keys() >= {"curator", "curator_type"}:
         name, kind = stated["curator"], stated["curator_type"]
@@ -468,8 +440,8 @@ def _entry(record: Mapping[str, Any]) -> dict[str, Any]:
         },
         "deployment_model": {
             "model_name": "Central",
-            "trust_assumptions": proved["trust"],
-            "actors": proved["threat"],
+            "trust_assumptions": TRUST,
+            "actors": THREAT,
             "release_type": "One release",
             "release_type_details": balance or "Other fits on the same data add up.",
             "data_source_type": "Static",
@@ -494,7 +466,7 @@ def _entry(record: Mapping[str, Any]) -> dict[str, Any]:
             "tier": tier,
         },
     }
-    return {"url_slug": slug, "deployment": deployment}
+    return {"url_slug": slug if "name" in declared else stated["name"], "deployment": deployment}
 
 
 def _yaml(entry: Mapping[str, Any], indent: str = "") -> Iterator[str]:
@@ -543,4 +515,4 @@ def _as_acro(record: Mapping[str, Any], path: Path, files: tuple[Path, ...]) -> 
         "comments": [record["report"], *record["declared"].values()],
         "exception": record["declared"].get("justification", ""),
     }
-    return json.dumps({"version": ACRO_VERSION, "results": {"output_0": output}}, indent=4) + "\n"
+    return json.dumps({"version": ACRO_VERSION, "results": {"output_0": output}}, indent=4)

@@ -1,5 +1,6 @@
 """What is refused and advised about a model's priors, densities and rows, before a fit spends."""
 
+import itertools
 import math
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -26,11 +27,10 @@ from pymc_dp.model.graphs import AnyVariable, Node, Tensor, all_variables, pt, t
 from pymc_dp.model.split import simplify
 from pymc_dp.privacy.contribution import rows_along
 from pymc_dp.privacy.private_data import ColumnSpec
-from pymc_dp.privacy.probe import ALIKE, made_up_column
+from pymc_dp.privacy.probe import probe_records
 
 MOST_ENTRIES = 10**7
 TRIED = 8  # made-up records, each at a point of its own
-# distributions with a number of trials
 TRIALS = (BinomialRV, BetaBinomialRV, MultinomialRV, DirichletMultinomialRV)
 
 
@@ -38,53 +38,47 @@ def refuse_unfit(model: pm.Model) -> None:
     """Refuse latents that would take gigabytes, and those whose density is in no graph."""
     for rv in model.free_RVs:
         if math.prod(length or 1 for length in rv.type.shape) > MOST_ENTRIES:
-            raise ValueError(
-                f"`{rv.name}` has more than {MOST_ENTRIES} entries, and a fit computes with "
-                "vectors of as many: give it a smaller shape."
-            )
+            raise ValueError(f"`{rv.name}` has more than {MOST_ENTRIES} entries: give it fewer.")
         if isinstance(rv.owner_op, Interpolated.rv_type):
             raise NotSeparableError(
-                f"`{rv.name}` is a pm.Interpolated, whose density PyMC computes from points "
-                "outside of the graph. Take a distribution of a few public parameters in its "
-                "place, or a pm.Mixture of some."
+                f"`{rv.name}` is a pm.Interpolated, whose points are outside of the graph: take "
+                "a distribution of a few public parameters in its place, or a pm.Mixture of some."
             )
 
 
 def refuse_bad_priors(model: pm.Model, records: Records) -> None:
     """Refuse priors without a density at the start."""
-    latents = [rv for rv in model.free_RVs if model.rvs_to_values[rv].name in records.latents]
     point = [records.point[name].astype(x.type.dtype) for name, x in records.latents.items()]
     # the graph of the whole prior is there already, and few are not finite
     [density] = as_written([*records.latents.values()], [records.prior])(*point)
     if np.isfinite(density) and not records.observes_public:
         return
+    latents = [rv for rv in model.free_RVs if model.rvs_to_values[rv].name in records.latents]
     values = [model.rvs_to_values[rv] for rv in latents]
     # PyMC raises where a parameter is none of its distribution's, and does not say of which
     terms: list[Any] = simplify(model.logp(vars=latents, sum=False))
     densities = as_written(values, [term.sum() for term in terms])
     point = [records.point[value.name].astype(value.dtype) for value in values]
     with np.errstate(all="ignore"):
-        values_at_start = densities(*point)
-    for rv, density in zip(latents, values_at_start, strict=True):
+        at_start = densities(*point)
+    for rv, density in zip(latents, at_start, strict=True):
         if not np.isfinite(density):
             raise ValueError(
-                f"The prior of `{rv.name}` has no finite density at its initial value: give its "
-                "parameters values that its distribution has, such as a positive sd, and an "
-                "initial value within its support."
+                f"The prior of `{rv.name}` has no finite density at its initial value: give it "
+                "parameters such as a positive sd, and an initial value within its support."
             )
 
 
 def refuse_bad_start(model: pm.Model, start: Mapping[str, Any]) -> None:
     """Refuse literal initial values that are not finite values of their latents."""
-    given = {str(rv.name): x for rv, x in model.rvs_to_initial_values.items() if x is not None}
-    shapes = model.eval_rv_shapes() if start or given else {}
     latents = [rv.name for rv in model.free_RVs]
-    for name in start:
-        if name not in latents:
-            raise ValueError(f"public_start= names `{name}`, but the latents are {latents}.")
-    for name, value in {**given, **start}.items():
-        if isinstance(value, str | Variable):
-            continue
+    if others := [name for name in start if name not in latents]:
+        raise ValueError(f"public_start= names `{others[0]}`, but the latents are {latents}.")
+    given = {str(rv.name): x for rv, x in model.rvs_to_initial_values.items() if x is not None}
+    given |= start
+    literal = {name: x for name, x in given.items() if not isinstance(x, str | Variable)}
+    shapes = model.eval_rv_shapes() if literal else {}
+    for name, value in literal.items():
         needed, array = tuple(map(int, shapes[name])), np.asarray(value)
         numbers = array.dtype.kind in "iuf" and not np.ma.isMaskedArray(value)
         if array.shape != needed or not numbers or not np.isfinite(array).all():
@@ -100,16 +94,12 @@ def refuse_scores_that_are_nan(model: pm.Model, records: Records) -> None:
         name, leaf = str(rv.name), str(model.rvs_to_values[rv].name)
         is_number = records.shapes.get(leaf) == (None,) and rv.dtype.startswith("float")
         atoms = _atoms(rv) if is_number and name in records.term_names else []
-        if without := _without_score(records, name, leaf, atoms) if atoms else []:
+        if without := _without_score(records, name, leaf, atoms) if atoms else "":
             raise NotSeparableError(
-                f"The gradient of the density of `{name}` is no number at "
-                f"{', '.join(map('{:g}'.format, without))}, "
-                "where its distributions put outcomes, so these would tell nothing. Let the part "
-                "without them see other values in their place, such as in a pm.Mixture the "
-                "component pm.CustomDist.dist(mu, nu, dist=lambda mu, nu, size: "
-                "pm.Beta.dist(mu=mu, nu=nu, size=size), logp=logp), where logp(y, mu, nu) returns "
-                "pt.switch(inside, pm.logp(pm.Beta.dist(mu=mu, nu=nu), pt.switch(inside, y, 0.5)), "
-                "-np.inf) with inside = (y > 0) & (y < 1)."
+                f"The gradient of the density of `{name}` is no number at {without}, where its "
+                "distributions put outcomes. Let the part without them see other values in their "
+                "place, by a pm.CustomDist with a pt.switch in its logp: the documentation's page "
+                'on troubleshooting writes one, under "A component without a gradient".'
             )
 
 
@@ -123,29 +113,29 @@ def _atoms(rv: AnyVariable) -> list[float]:
     return sorted({float(np.squeeze(x)) for x in single if np.isfinite(x).all()})
 
 
-def _without_score(records: Records, name: str, leaf: str, atoms: list[float]) -> list[float]:
-    """Return the atoms at which the density is a number, and its gradient is none."""
+def _without_score(records: Records, name: str, leaf: str, atoms: list[float]) -> str:
+    """List the atoms at which the density is a number, and its gradient is none."""
     graph, latents = records.single, list(records.latents.values())
     own: Any = graph.terms[records.term_names.index(name)]
     term: Tensor = own.sum()
+    inputs = [*graph.inputs.values(), *latents]
     gradients: list[AnyVariable] = pt.grad(term, latents, disconnected_inputs="ignore")
-    compute: Any = rewritten([*graph.inputs.values(), *latents], [term, *gradients])
+    compute: Any = rewritten(inputs, [term, *gradients])
     spec = {k: ColumnSpec(records.shapes[k], x.type.dtype) for k, x in graph.inputs.items()}
-    rng, kinds = np.random.default_rng(0), np.arange(TRIED) % ALIKE
-    made = {k: made_up_column(column, kinds, rng) for k, column in spec.items()}
-    jitters, without = 0.3 * rng.standard_normal((TRIED, records.size)), []
+    rng, without = np.random.default_rng(0), []
+    made = probe_records(spec, rng)
+    points = records.start + 0.3 * rng.standard_normal((TRIED, records.size))
     for atom in atoms:
-        made[leaf], finite = np.full(TRIED, atom), []
-        for row, jitter in enumerate(jitters):
+        made[leaf], finite = np.full_like(made[leaf], atom), []
+        for row, point in enumerate(points):
             record = rows_along(graph.axes, made, np.array([row]))
-            point = zip(records.split(records.start + jitter), latents, strict=True)
-            values = [record[k].astype(x.type.dtype) for k, x in graph.inputs.items()]
-            density, *slopes = compute(*values, *(z.astype(x.type.dtype) for z, x in point))
+            values = zip([*record.values(), *records.split(point)], inputs, strict=True)
+            density, *slopes = compute(*(value.astype(x.type.dtype) for value, x in values))
             if np.isfinite(density):
                 finite.append(all(np.isfinite(x).all() for x in slopes))
         if finite and not any(finite):
-            without.append(atom)
-    return without
+            without.append(f"{atom:g}")
+    return ", ".join(without)
 
 
 def advice_on_units(records: Records, unit: str | None) -> tuple[str, ...]:
@@ -156,42 +146,37 @@ def advice_on_units(records: Records, unit: str | None) -> tuple[str, ...]:
             "event ends them (survival by months), write one row each, with the month as its "
             "outcome.",
         )
-    columns = {variable: name for name, variable in records.batch.inputs.items()}
     lengths = {name: len(np.atleast_1d(start)) for name, start in records.point.items()}
-    columns_of: dict[str, list[str]] = {}
+    picked: dict[tuple[str, str], None] = {}
     for node in toposort(records.batch.terms):
         if isinstance(node.op, AdvancedSubtensor):
-            base, *rest = node.inputs
-            read = [f"`{columns[v]}`" for v in ancestors(rest) if v in columns]
-            groups = set(ancestors([base]))
-            for name, latent in records.latents.items():
-                if read and latent in groups and lengths[name] > MANY_LATENTS:
-                    columns_of[name] = list(dict.fromkeys([*columns_of.get(name, []), *read]))
+            groups, index = set(ancestors(node.inputs[:1])), set(ancestors(node.inputs[1:]))
+            by = [column for column, variable in records.batch.inputs.items() if variable in index]
+            large = [x for x, n in lengths.items() if n > MANY_LATENTS]
+            of = [name for name in large if records.latents[name] in groups]
+            picked |= dict.fromkeys(itertools.product(of, by))
     return tuple(
-        f"`{name}` has {lengths[name]} entries, which {' and '.join(read)} picks for a record. "
-        "Where these belong to private persons, name that array in unit=: dp_advi then integrates "
-        "them out. As groups they are released one by one, with noise on each, and a fit takes the "
-        "longer the more there are."
-        for name, read in columns_of.items()
+        f"`{name}` has {lengths[name]} entries, which `{column}` picks for a record. Where these "
+        "belong to private persons, name that array in unit=: dp_advi then integrates them out. As "
+        "groups they are released one by one, with noise on each."
+        for name, column in picked
     )
 
 
 def advice_on_counts(model: pm.Model, unit: str | None) -> tuple[str, ...]:
     """Say of which outcomes a row may count several persons, by their distributions alone."""
     whom = "person" if unit is None else unit_label(unit)
-    advice = []
+    counts = []
     for rv in model.observed_RVs:
-        latents = [other for other in model.basic_RVs if other is not rv]
+        others = [other for other in model.basic_RVs if other is not rv]
         # with what draws the components of a mixture, or stands inside a bound
-        nodes = [v.owner for v in ancestors([rv], blockers=latents) if v.owner and v not in latents]
-        kinds = {_kind(node) for node in nodes} - {""}
-        advice += [
-            f"`{rv.name}` counts {kind} in a row. A row must be of one {whom}: where it adds up "
-            f"several, expand the counts to one row for each, or epsilon protects less than a "
-            f"{whom}."
-            for kind in sorted(kinds)
-        ]
-    return tuple(advice)
+        nodes = [v.owner for v in ancestors([rv], blockers=others) if v.owner and v not in others]
+        counts += [(rv.name, kind) for kind in sorted({_kind(node) for node in nodes} - {""})]
+    return tuple(
+        f"`{name}` counts {kind} in a row. A row must be of one {whom}: where it adds up several, "
+        f"expand the counts to one row for each, or epsilon protects less than a {whom}."
+        for name, kind in counts
+    )
 
 
 def _kind(node: Node) -> str:
@@ -209,11 +194,10 @@ def withheld_in_words(declarable: Mapping[str, Collection[str]]) -> str:
     """Say which deterministics the result will lack, of those that ``public=`` would let go."""
     if not declarable:
         return ""
-    reasons: dict[str, list[str]] = {}
+    lacks = []
     for name, dims in declarable.items():
-        labels = f"the labels of its dimension {' and '.join(f'`{dim}`' for dim in sorted(dims))}"
-        reasons.setdefault(labels if dims else "a number in it", []).append(f"`{name}`")
-    lacks = [f"{', '.join(names)}: {why} may come from the data" for why, names in reasons.items()]
+        labels = f"labels of {' and '.join(f'`{dim}`' for dim in sorted(dims))}"
+        lacks.append(f"`{name}`: {labels if dims else 'a number in it'} may come from the data")
     return (
         f"The result will lack {'; '.join(lacks)}. If it does not, name the variable in "
         "public=[...]; or compute it from the draws."

@@ -21,9 +21,8 @@ from pymc.variational.inference import Inference
 import pymc_dp  # what is read from it is loaded when it is needed
 
 # keywords that only a private method takes: PyMC's own would ignore them
-PRIVATE_KEYWORDS = (
-    *("epsilon", "delta", "noise_multiplier", "neighbours", "accountant", "ledger", "clip_norm"),
-)
+PRIVATE_KEYWORDS = {"epsilon", "delta", "noise_multiplier", "neighbours", "accountant"}
+PRIVATE_KEYWORDS |= {"ledger", "clip_norm"}
 # whether one of the functions that read records runs
 _INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
 # what PyMC hands over as n where its caller gave none
@@ -47,8 +46,7 @@ def _wrapped(function: Callable[..., Any], wrapper: Callable[..., Any]) -> Calla
     return call
 
 
-def is_private(method: Any) -> bool:
-    """Return whether a method is one of pymc_dp's, by name."""
+def _is_private(method: Any) -> bool:
     from pymc_dp.methods.registry import METHODS  # when it is needed: it loads all methods
 
     return isinstance(method, str) and method.lower() in METHODS
@@ -59,7 +57,7 @@ def _fit(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     given = inspect.signature(original).bind_partial(*args, **kwargs).arguments
     given |= given.pop("kwargs", {})
     method = given.get("method", "advi")
-    if is_private(method):
+    if _is_private(method):
         return pymc_dp.fit(**given)
     if isinstance(method, PrivateInference):
         return method.fit(**{name: value for name, value in given.items() if name != "method"})
@@ -69,7 +67,7 @@ def _fit(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _sample(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    if is_private(kwargs.get("method")):
+    if _is_private(kwargs.get("method")):
         raise TypeError(
             f"pm.sample has no method={kwargs['method']!r}: call pm.fit(method=...) in its place."
         )
@@ -78,15 +76,11 @@ def _sample(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _refuse_private_keywords(what: str, keywords: Mapping[str, Any]) -> None:
-    for name in PRIVATE_KEYWORDS:
-        if name in keywords:
-            from pymc_dp.methods.registry import METHODS
-
-            private = [repr(method) for method, spec in METHODS.items() if spec.private]
-            raise TypeError(
-                f"{what} {name}=: call pm.fit(method='dp_advi', ...), or give another private "
-                f"method: {', '.join(private[1:])}. pymc_dp.explain says which of them fit a model."
-            )
+    for name in sorted(PRIVATE_KEYWORDS & keywords.keys()):
+        raise TypeError(
+            f"{what} {name}=: call pm.fit(method='dp_advi', ...), or give another private method, "
+            "such as 'vips'. pymc_dp.explain(model) says which of them fit a model."
+        )
 
 
 def _reads_records(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -102,9 +96,9 @@ def _reads_records(original: Callable[..., Any], *args: Any, **kwargs: Any) -> A
         for tree in (result, *(x for x in given if isinstance(x, xr.DataTree))):
             _mark(tree)
         warnings.warn(
-            f"pm.{original.__name__} computes from the data that the model holds, so what it adds "
-            "is not covered by the guarantee of this result. Publish none of it: pymc_dp.save "
-            "leaves it out, to_netcdf and to_zarr do not. For new records use pymc_dp.predict.",
+            f"pm.{original.__name__} computes from the data in the model: what it adds is not "
+            "covered by the guarantee of this result. Publish none of it: pymc_dp.save leaves it "
+            "out, to_netcdf and to_zarr do not. For new records use pymc_dp.predict.",
             pymc_dp.PrivacyWarning,
             stacklevel=3,
         )
@@ -127,9 +121,7 @@ def _mark(result: Any) -> None:
         added = added_names(result) if "privacy" in result.children else result.children
         groups = [result[name] for name in added if name in result.children]
     for group in groups:
-        group.attrs["guarantee"] = (
-            "none: computed after the fit, from the data that the model holds"
-        )
+        group.attrs["guarantee"] = "none: computed after the fit, from the data in the model"
 
 
 def _converted(original: Callable[..., Any], data: Any) -> Any:
@@ -161,8 +153,7 @@ class PrivateInference(Inference):  # type: ignore[misc]  # PyMC's has no types
     def fit(self, n: int = PYMC_STEPS, **settings: Any) -> Any:
         """Run `pymc_dp.fit`; what PyMC hands over where its caller gave nothing counts as none."""
         given = {"n": None if n == PYMC_STEPS else n, **settings}
-        if not given.get("include_transformed"):
-            given.pop("include_transformed", None)
+        given["include_transformed"] = given.get("include_transformed") or None
         given = {name: value for name, value in given.items() if value is not None}
         return pymc_dp.fit(method=self.method, **self.settings, **given)
 

@@ -7,12 +7,13 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pymc as pm
 
-from pymc_dp.accounting.plan import Plan, Poisson, Release, ReleaseSpec, unit_label
+from pymc_dp.accounting.plan import Plan, Poisson, ReleaseSpec, unit_label
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions.local_latents import rule_in_words
 from pymc_dp.driver.advice import advice_on_counts, advice_on_units, withheld_in_words
@@ -25,7 +26,6 @@ from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.options import MethodSpec, match, require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
 from pymc_dp.model import Records, constrained
-from pymc_dp.results.tree import numerics
 from pymc_dp.tables.formula import check_formula, factors_left_out, formula_of, refuse_weights
 from pymc_dp.tables.public_table import PublicTable
 
@@ -60,18 +60,12 @@ class Explanation:
     # the class of models that each method has updates for, or why the model belongs to none
     methods: Mapping[str, Fits]
     recommended: tuple[str, str]  # the method to take, and why
-    advice: tuple[str, ...] = ()  # on the data that the model is meant for, in sentences
-    # {method: passes over all records by default}, for records in chunks
-    passes: Mapping[str, float] = MappingProxyType({})
+    advice: tuple[str, ...]  # on the data that the model is meant for, in sentences
+    passes: Mapping[str, int]  # over all records by default, by method, of records in chunks
     # {name: what it is and where it stands}: records in arrays that their author gave no name
-    unnamed: Mapping[str, str] = MappingProxyType({})
-    withheld: str = ""  # which deterministics the result will lack, and what to do
-    new_records: str = ""  # what the author of the model does to predict new records
-
-    @property
-    def vips(self) -> Fits:
-        """Whether and how vips fits."""
-        return self.methods["vips"]
+    unnamed: Mapping[str, str]
+    withheld: str  # which deterministics the result will lack, and what to do
+    new_records: str  # what the author of the model does to predict new records
 
     def __str__(self) -> str:
         lines = ["Use method={!r}: {}.".format(*self.recommended), *self.advice]
@@ -120,15 +114,14 @@ def explain(
 
     Notes
     -----
-    **Privacy.** Spends nothing. What fits is decided at made-up rows and points; the data are read
-    only to check that the model can be fitted.
+    **Privacy.** Spends nothing; the data are read only to check that the model can be fitted.
 
     Examples
     --------
     >>> import numpy as np, pymc as pm, pymc_dp
     >>> with pm.Model() as model:
     ...     y = pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.repeat([0, 1], [300, 700]))
-    >>> print(pymc_dp.explain(model).vips)
+    >>> print(pymc_dp.explain(model).methods["vips"])
     fits, as a model of conjugate blocks and mixtures.
         by stochastic variational Bayes on noisy expected sufficient statistics (Park et al. 2020)
         p: Beta block
@@ -137,11 +130,9 @@ def explain(
     formula, public = formula_of(model), [*public]
     doubtful = check_formula(formula, unit, public) if formula else []
     refuse_weights(formula, False)
-    public = factors_left_out(formula, public)
     model = model_in_use(model)
-    # without privacy the number of records is public
-    budget = Budget(epsilon=math.inf, unit=unit)
-    separated = separation(model, budget, public=tuple(public), data=data)
+    budget = Budget(epsilon=math.inf, unit=unit)  # without privacy the number of records is public
+    separated = separation(model, budget, public=factors_left_out(formula, public), data=data)
     records, checked = separated(constrained(model))
     private = checked()
     fits = {name: _fits(spec, records) for name, spec in METHODS.items()}
@@ -160,19 +151,17 @@ def explain(
     )
 
 
-def _default_passes(records: Records) -> dict[str, float]:
-    """Return the passes over chunks that each method makes by default, where it fits the model."""
+def _default_passes(records: Records) -> dict[str, int]:
+    """Return the passes over chunks, one a release, of each method by default, where it fits."""
     by_method = {}
     for name, spec in METHODS.items():
-        try:
-            options = spec.options(sampling=Poisson, num_records=MANY_RECORDS, noisy=True, n=None)
+        options = spec.options(sampling=Poisson, num_records=MANY_RECORDS, noisy=True)
+        with suppress(ValueError):  # the method does not fit, and its reason is given elsewhere
             built = spec.build(records, options)
-        except ValueError:  # the method does not fit, and its reason is given elsewhere
-            continue
-        # how many releases there are does not depend on the scales of latents
-        while not isinstance(built, Method):
-            built = built.build(records)
-        by_method[name] = passes(built.releases, in_chunks=True)
+            # how many releases there are does not depend on the scales of latents
+            while not isinstance(built, Method):
+                built = built.build(records)
+            by_method[name] = sum(release.count for release in built.releases)
     return by_method
 
 
@@ -189,14 +178,14 @@ def _recommended(fits: Mapping[str, Fits], records: Records, of_units: bool) -> 
         return able[0], "the other methods refuse the latents of single records"
     if records.local_latents:
         names = ", ".join(f"`{name}`" for name in records.local_latents)
-        return "dp_advi", f"it integrates {names} out by {rule_in_words(records)}"
-    if mixed_numbers:
-        return "dp_advi", (
-            "histograms of the outcomes find the components of a mixture, wherever they start"
-        )
-    if fits["vips"].ok or fits["dp_sep"].ok:
-        return "dp_advi", "a few rounds of centred scores serve as well as updates in closed form"
-    return "dp_advi", "it needs gradients alone, whatever the distributions"
+        because = f"it integrates {names} out by {rule_in_words(records)}"
+    elif mixed_numbers:
+        because = "histograms of the outcomes find the components of a mixture"
+    elif fits["vips"].ok or fits["dp_sep"].ok:
+        because = "a few rounds of centred scores serve as well as updates in closed form"
+    else:
+        because = "it needs gradients alone, whatever the distributions"
+    return "dp_advi", because
 
 
 def _fits(spec: MethodSpec, records: Records) -> Fits:
@@ -238,28 +227,23 @@ class PlannedFit:
     plan: Plan
     epsilon: float  # epsilon, delta: what the whole fit would cost
     delta: float
-    # standard deviation of the noise on the estimated sum of all records' contributions (clip_norm
-    # * noise_multiplier / sample_rate), in the first release
+    # standard deviation of the noise on the estimated sum of contributions, in the first release
     noise_sd: float
-    # the noise's norm over the largest norm that the sum of ``num_records`` clipped contributions
-    # (of units with a ``unit``) can have; nan if their number was not given
+    # the noise's norm over the largest that the sum of ``num_records`` clipped contributions can
+    # have; nan if their number was not given
     noise_to_signal: float
-    # how many times all records are read; of records in chunks, every release reads all
-    passes: float
-    # "exact" if the proof holds for the arithmetic of the machine, "idealized" if for real numbers
-    numerics: str
-    # what the model takes on trust, line by line, where `metadata=` was given
-    taken: tuple[str, ...] = ()
+    passes: float  # how many times all records are read; of chunks, every release reads all
+    numerics: str  # "exact" if the proof holds for the machine's arithmetic, else "idealized"
+    taken: tuple[str, ...]  # what the model takes on trust, where `metadata=` was given
 
     def __str__(self) -> str:
         first, whom = self.plan.releases[0], unit_label(self.plan.unit)
-        in_contributions = first.noise_multiplier and first.noise_multiplier / first.sampler.rate
         return (
             f"{self.plan.total} releases, {self.passes:.4g} passes over all records, "
             f"cost epsilon={self.epsilon:.4g} at delta={self.delta:g} "
             f"({self.plan.neighbours.value}, {self.plan.accountant.name}); noise multiplier "
             f"{first.noise_multiplier:.4g}, noise on the sum {self.noise_sd:.4g} "
-            f"({in_contributions:.4g} times the most that one {whom} adds), "
+            f"({self.noise_sd / first.clip_norm:.4g} times the most that one {whom} adds), "
             f"noise to largest signal {self.noise_to_signal:.2g}; {self.numerics} arithmetic."
         ) + "".join(f"\n    {line}" for line in self.taken)
 
@@ -281,8 +265,8 @@ def plan(
     Parameters
     ----------
     model, n, method, public, data, public_start, backend, **settings
-        As in `pymc_dp.fit`, but with the model first; keywords that do not change the plan may be
-        given too. With ``num_records`` the text says how the noise compares with the signal.
+        As in `pymc_dp.fit`, but with the model first; also those that change no plan. With
+        ``num_records`` the text says how the noise compares with the signal.
     metadata : PublicTable, optional
         Of `read_csvw`: the text then says which numbers of the model the file declares.
 
@@ -298,7 +282,7 @@ def plan(
 
     Notes
     -----
-    **Privacy.** Reads no data beyond checking that the model can be fitted.
+    **Privacy.** Spends nothing; the data are read only to check that the model can be fitted.
 
     Examples
     --------
@@ -310,14 +294,12 @@ def plan(
     (14, 1.0)
     """
     settings = {key: value for key, value in settings.items() if key not in WHILE_RUNNING}
-    setup = set_up(
-        model, method, n, public=public, data=data, public_start=public_start, **settings
-    )
+    settings |= {"public": public, "data": data, "public_start": public_start}
+    setup = set_up(model, method, n, **settings)
     compiled = compile_method(setup, backend)
     rehearse_result(setup, draws=2)
     first = setup.plan.releases[0]
-    # 0 without noise, also where the clip norm is infinite
-    noise = first.noise_multiplier and first.noise_multiplier / first.sampler.rate
+    noise, in_chunks = first.noise_multiplier / first.sampler.rate, setup.data.partitions > 1
     largest = (setup.plan.num_records or float("nan")) / setup.method.size**0.5
     taken: tuple[str, ...] = ()
     if metadata is not None:
@@ -328,17 +310,12 @@ def plan(
         plan=setup.plan,
         epsilon=setup.plan.epsilon(),
         delta=setup.plan.delta,
-        noise_sd=noise and noise * first.clip_norm,
+        noise_sd=noise and noise * first.clip_norm,  # the clip norm may be infinite without noise
         noise_to_signal=noise / largest,
-        passes=passes(setup.plan.releases, in_chunks=setup.data.partitions > 1),
-        numerics=numerics(compiled.is_exact),
+        passes=sum(x.count * (1 if in_chunks else x.sampler.rate) for x in setup.plan.releases),
+        numerics="exact" if compiled.is_exact else "idealized",
         taken=taken,
     )
-
-
-def passes(releases: Iterable[Release | ReleaseSpec], *, in_chunks: bool) -> float:
-    """Add up the shares of all records that releases read; of chunks, each reads all."""
-    return sum(release.count * (1.0 if in_chunks else release.sampler.rate) for release in releases)
 
 
 def epsilon(
@@ -356,10 +333,9 @@ def epsilon(
 
     Parameters
     ----------
-    noise_multiplier : float
-        The noise's standard deviation over ``clip_norm``, whatever the neighbours.
-    sample_rate : float
-        The probability of a record to be in a batch; 1 for ``sampling="full"``.
+    noise_multiplier, sample_rate : float
+        The noise's standard deviation over ``clip_norm``, and the probability of a record to be in
+        a batch; 1 for ``sampling="full"``.
     n : int
         The number of releases.
     delta, sampling, neighbours, accountant, num_records
@@ -413,9 +389,9 @@ def calibrate(
     Returns
     -------
     float
-        The noise's standard deviation over ``clip_norm``, rounded up to four digits. If even
-        the least noise that the accountants are reliable at (0.3 of the sensitivity where batches
-        are sampled, else 0.0001) costs less than ``epsilon``, it is that least noise.
+        The noise's standard deviation over ``clip_norm``, rounded up to four digits, and at least
+        what the accountants are reliable at: 0.3 of the sensitivity where batches are sampled, else
+        0.0001.
 
     Raises
     ------
@@ -424,8 +400,7 @@ def calibrate(
 
     Notes
     -----
-    **Privacy.** The accountant is asked again at the returned noise: it never exceeds the
-    target.
+    **Privacy.** The accountant is asked again at the returned noise: it never exceeds the target.
 
     Examples
     --------

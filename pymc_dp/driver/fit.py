@@ -1,11 +1,9 @@
 """`pymc_dp.fit`: one function for all private methods, and everything that it settles beforehand.
 
-A fit reads its budget and its keywords, builds the method on a model that is proved to be one term
-a record, and settles its plan (`set_up`), all before it spends anything. Then it compiles the
-method, makes its releases and returns the result.
+Before it spends anything, a fit reads its budget and its keywords, builds the method on a model
+that is proved to be one term a record, and settles its plan (`set_up`).
 """
 
-import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,16 +42,9 @@ from pymc_dp.tables.given import read_numbers, refuse_bad_indices
 from pymc_dp.tables.weights import SurveyWeights, read_weights, without_factors
 
 DRAWS = 1000
-# keywords of pm.fit that would carry data into a fit, or out of it
-REFUSED = {
-    "start": "a start can be computed from data: give public_start= if it is public",
-    "start_sigma": "a start can be computed from data",
-    "inf_kwargs": "they can carry a start that was computed from data",
-    "score": "the loss is a sum over private records",
-    "more_updates": "they would be computed from private gradients",
-    "more_obj_params": "they would be fitted to private gradients",
-    "total_grad_norm_constraint": "clipping is per record here: give clip_norm=",
-}
+# keywords of pm.fit that would carry data into a fit or out of it, or clip sums of records
+REFUSED = {"start", "start_sigma", "inf_kwargs", "score", "more_updates", "more_obj_params"}
+REFUSED |= {"total_grad_norm_constraint"}
 
 
 def fit(
@@ -83,9 +74,7 @@ def fit(
 ) -> xr.DataTree:
     """Fit a PyMC model with differential privacy.
 
-    ``epsilon`` and ``delta``, the budget, and ``method`` matter first; the other settings have
-    public defaults. `pymc_dp.explain` says which methods fit a model, and `pymc_dp.plan` what a fit
-    would cost; neither spends anything.
+    `pymc_dp.explain` says which methods fit a model, and `pymc_dp.plan` what a fit would cost.
 
     {methods}
 
@@ -105,7 +94,6 @@ def fit(
         exp(epsilon): 2.7 for 1, 20 for 3. ``epsilon=inf`` is a fit without privacy.
     delta : float
         The probability with which epsilon may fail; well below one over the number of records.
-        The documentation's page on the guarantee says more about both.
     neighbours : {"add_remove", "zero_out", "replace_one"}
         Which data sets are indistinguishable. The number of records is public under the last two.
     sampling : {"poisson", "full"}
@@ -118,8 +106,7 @@ def fit(
     unit : str, optional
         Name of a ``pm.Data`` with one whole number a record, equal for records of one person:
         the guarantee is then for all of a person's records, and ``sample_rate`` and ``clip_norm``
-        are those of persons. The model may read it as the index of a latent of persons alone,
-        which is then integrated out.
+        are those of persons. A latent of persons, whose index it is, is integrated out.
     ledger : Ledger or path, optional
         The data set's budget, in which the whole plan is set aside before the first release; a
         path opens a ledger that exists.
@@ -129,16 +116,14 @@ def fit(
         in ``pytensor.wrap_py``) that hold no data.
     data : mapping, optional
         In place of all the model's records: arrays, memory maps, SciPy sparse matrices, tables of
-        pandas, polars or Arrow, or arrays and data frames in Dask's chunks, which run on the
-        workers of the active ``distributed.Client``.
+        pandas, polars or Arrow, or arrays and data frames in Dask's chunks.
     public_start : mapping, optional
         Initial values of latents, if they were chosen without looking at the data.
     draws : int, default 1000
-        Posterior draws. dp_ops and dp_sgld release theirs one by one and hold no more than that.
+        Posterior draws; dp_ops and dp_sgld have no more than their releases.
     progressbar : bool
     callbacks : sequence of callable, optional
-        Called as ``(state, None, i)`` with released state alone; StopIteration ends the fit. One
-        that fails is reported by a warning, and not called again.
+        Called as ``(state, None, i)`` with released state alone; StopIteration ends the fit.
     checkpoint : path, optional
         A file for what is released: after a crash the same call goes on where the fit was, without
         spending again. Delete it with care: a fit without it starts, and spends, anew. Without a
@@ -156,27 +141,21 @@ def fit(
     xarray.DataTree
         For ArviZ: ``posterior``, draws of what the model calls its variables; ``noise_sd``, how
         much of their width is privacy noise, where the method knows it; ``fit``, the released
-        parameters; ``fit_stats``, how they moved; ``privacy``, the guarantee with all settings
-        (`pymc_dp.privacy_report` says it in words).
+        parameters; ``fit_stats``, how they moved; ``privacy``, the guarantee with all settings.
 
     Raises
     ------
-    NotSeparableError
-        The likelihood is not proved to be one term a record, or the method does not fit it.
     ValueError, TypeError
-        Any other bad input. All of it is refused before any budget is spent.
+        Bad input, refused before any budget is spent; a `NotSeparableError` where the likelihood is
+        not proved to be one term a record, or the method does not fit it.
 
     Notes
     -----
     **Privacy.** The returned tree is (epsilon, delta)-differentially private with respect to one
     record, its rows in all observed variables together, or to one ``unit`` with all its records.
-    The plan is settled before the data are used, and its epsilon is the result's: stopping early
-    does not lower it, although a ledger may count less. Every further fit spends again. Warnings,
-    errors and progress are for whoever holds the data.
-
-    **Wide intervals.** `pymc_dp.summary` says which share of them is privacy noise. Where it is
-    large, more records, a larger epsilon or fewer latents help, and another method or ``clip_norm``
-    may; choosing by results spends, and `pymc_dp.tune` accounts for it.
+    The plan's epsilon is the result's: stopping early does not lower it, although a ledger may
+    count less. Every further fit spends again. Warnings, errors and progress are for whoever holds
+    the data.
 
     Examples
     --------
@@ -236,20 +215,14 @@ def set_up_method(
     model = model_in_use(model)
     if n is not None:
         check_count("n", n)
-    settings = spec.options(
-        sampling=budget.sampler,
-        num_records=budget.num_records,
-        noisy=budget.noisy,
-        n=n,
-        of_units=budget.unit is not None,
-        **own,
-    )
+    own |= {"sampling": budget.sampler, "num_records": budget.num_records, "noisy": budget.noisy}
+    settings = spec.options(n=n, of_units=budget.unit is not None, **own)
     weights = getattr(settings, "weights", None)
     refuse_weights(formula, weights is not None)
     public = factors_left_out(formula, public)
     model = without_factors(model, weights) if weights else model
     separated = separation(
-        model, budget, public=tuple(public), data=data, start=public_start, weights=weights
+        model, budget, public=public, data=data, start=public_start, weights=weights
     )
     records, checked = separated(constrained(model) if spec.constrained else model)
     built = spec.build(records, settings)
@@ -268,20 +241,18 @@ def set_up_method(
 
 def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
     """Refuse what the method does not know, and what would carry data."""
-    terms = [field.name for field in dataclasses.fields(FitTerms)]
-    known = sorted([*spec.options.keywords(), *terms])
+    known = sorted(spec.options.keywords())
     for name in keywords:
         if name in REFUSED:
-            raise ValueError(f"{name}= is refused in a private fit: {REFUSED[name]}.")
-        if name == "weights" and name not in known:
-            raise TypeError(
-                f"{spec.name} takes no weights=: method='dp_advi' fits any model by them."
+            raise ValueError(
+                f"{name}= is refused in a private fit, which it could carry data into or out of. A "
+                "start that is public goes into public_start=, and clip_norm= clips each record."
             )
         if name not in known:
-            of_all = sorted(signature(fit).parameters.keys() - {*known, "options"})
+            of_all = sorted(signature(fit).parameters.keys() - {"options"})
             raise TypeError(
-                f"{name!r} is an unknown keyword; {spec.name} takes {known}, and pymc_dp.fit with "
-                f"any method {of_all}."
+                f"{name!r} is an unknown keyword of {spec.name}, which takes {known}, and as any "
+                f"method does {of_all}."
             )
 
 
@@ -307,7 +278,7 @@ def model_in_use(model: pm.Model | None) -> pm.Model:
     if not isinstance(model, pm.Model):
         raise TypeError(
             f"model= must be a pm.Model, not an object of type {type(model).__name__}: build the "
-            "model inside `with pm.Model() as model:`, and give that, or give one of bambi."
+            "model inside `with pm.Model() as model:`, or give one of bambi."
         )
     return model
 
@@ -322,38 +293,34 @@ def separation(
     weights: SurveyWeights | None = None,
     numbers: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
 ) -> Callable[[pm.Model], tuple[Records, Callable[[], PrivateData]]]:
-    """Read a model's data, units and weights; return what splits the model, on any scale."""
-    # `numbers` are more public numbers, by what they are, that records are compared with
+    """Read a model's data, units and weights; return what splits the model, on any scale.
+
+    ``numbers`` are more public numbers that records are compared with, by what they are.
+    """
     advice.refuse_unfit(model)
     data = read_tables(read_numbers(data))
     refuse_bad_indices(model, data, budget.unit)
     units = None if budget.unit is None else read_units(model, budget.unit, data, public)
     beside: dict[str, Any] = {}
-    named: dict[str, tuple[float, ...]] = {}
+    named = dict(numbers)
     if weights is not None:
         beside[weights.name] = read_weights(model, weights, data, public)
         named[f"upper= of weights=`{weights.name}`"] = (weights.upper,)
     if budget.num_records is not None:
         named["num_records="] = (budget.num_records,)
-    if data is not None and (units is not None or beside):
+    if isinstance(data, Mapping):
         data = {key: value for key, value in data.items() if key not in {budget.unit, *beside}}
     is_public = budget.terms.neighbours is not Neighbours.ADD_REMOVE or not budget.noisy
+    given: dict[str, Any] = {"data": data, "public": public, "start": start, "units": units}
+    given |= {"beside": beside, "number_is_public": is_public}
 
     def separated(model: pm.Model) -> tuple[Records, Callable[[], PrivateData]]:
         advice.refuse_bad_start(model, start or {})
-        records, checked = separate_unread(
-            model,
-            data=data,
-            public=public,
-            start=start,
-            units=units,
-            beside=beside,
-            number_is_public=is_public,
-        )
+        records, checked = separate_unread(model, **given)
         advice.refuse_bad_priors(model, records)
         advice.refuse_scores_that_are_nan(model, records)
         own = {f"A number in the {x.kind} `{x.name}`": v for x, v in records.trusted.items()}
-        known = {**numbers, **own, **named} if budget.noisy else None
+        known = {**own, **named} if budget.noisy else None
         return with_absent_components(records), partial(checked, known)
 
     return separated
@@ -361,11 +328,11 @@ def separation(
 
 def number_of_draws(draws: int | None, setup: Setup) -> int:
     """Return how many posterior draws a result holds."""
-    most = setup.method.most_draws
+    most = setup.method.most_draws or MOST_NUMBERS
     if draws is None:
-        return DRAWS if most is None else min(DRAWS, most)
+        return min(DRAWS, most)
     check_count("draws", draws, MOST_NUMBERS)
-    if most is not None and draws > most:
+    if draws > most:
         raise ValueError(
             f"draws={draws}, but {setup.name} releases its posterior draws one by one and plans "
             f"{most}: give a larger n=, the number of releases."
@@ -388,9 +355,8 @@ def _check_callbacks(callbacks: Sequence[Callback] | None) -> tuple[Callback, ..
         raise TypeError("callbacks= must be a sequence of functions.")
     if any(isinstance(callback, CheckParametersConvergence) for callback in functions):
         raise ValueError(
-            "callbacks= holds PyMC's CheckParametersConvergence, which reads an approximation and "
-            "ends a fit early. A private fit has none, and stopping early does not lower a "
-            "result's epsilon: leave it out, and see how the mean moved in idata['fit_stats']."
+            "callbacks= holds PyMC's CheckParametersConvergence, which reads an approximation, and "
+            "a private fit has none: leave it out, and see idata['fit_stats'] for the mean's path."
         )
     return functions
 

@@ -5,6 +5,7 @@ A posterior has the variables and coords of `Records.outputs`, which holds relea
 
 import copy
 import warnings
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -28,7 +29,6 @@ PATH_POINTS = 50  # how many points of a fit's path a result keeps
 def rehearse_result(setup: Setup, draws: int) -> None:
     """Build a result of two draws from public numbers; refuse what no result can hold."""
     records, method = setup.records, setup.method
-    _check_names(records)
     _check_size(records, draws)
     try:
         with undisturbed():
@@ -44,22 +44,6 @@ def rehearse_result(setup: Setup, draws: int) -> None:
             f"draws fail with {type(error).__name__}: {error}. Nothing was released. See what its "
             "deterministics compute; give plain names, and coords that are numbers or text."
         ) from error
-
-
-def _check_names(records: Records) -> None:
-    outputs = records.outputs
-    for name in ("chain", "draw"):
-        if name in outputs.graphs:
-            raise ValueError(
-                f"The variable `{name}` has the name of an axis of posterior draws: give it "
-                "another one. Nothing was released."
-            )
-    for dim in sorted({dim for dims in outputs.dims.values() for dim in dims if dim}):
-        if "/" in dim:
-            raise ValueError(
-                f"The dimension `{dim}` has a slash in its name, which separates the groups of a "
-                "result: give it another one. Nothing was released."
-            )
 
 
 def _check_size(records: Records, draws: int) -> None:
@@ -82,7 +66,9 @@ def _are_plain(groups: list[xr.Dataset]) -> bool:
     names = [name for group in groups for name in (*group.variables, *group.dims)]
     coords = [x for group in groups for x in group.coords.values() if x.dtype.kind not in "biufmM"]
     every = [*names, *(label for x in coords for label in x.to_numpy().ravel())]
-    return all(isinstance(x, str) and x.isprintable() and x.strip(".") for x in every)
+    return all(
+        isinstance(x, str) and x.isprintable() and x.strip(".") and "/" not in x for x in every
+    )
 
 
 def make_result(
@@ -123,12 +109,10 @@ def _without_failing(
     latents, _ = latent_draws(method, state, draws, rng)
     kept = {}
     for name, graph in outputs.graphs.items():
-        try:
-            alone = outputs._replace(graphs={name: graph})
+        alone = outputs._replace(graphs={name: graph})
+        with suppress(Exception):
             transform_draws(records._replace(outputs=alone), latents)
             kept[name] = graph
-        except Exception:
-            continue
     failing = [name for name in outputs.graphs if name not in kept]
     if not failing or not kept:
         raise error
@@ -164,10 +148,8 @@ def _posteriors(
     )
     if not aware:
         return {"posterior": posterior}
-    wide = posterior.astype("float64").var(("chain", "draw"))
-    added = wide * np.nan  # where draws are too few to say
-    for narrow in without:
-        added = wide - narrow.astype("float64").var(("chain", "draw"))
+    wide, *narrow = (x.astype("float64").var(("chain", "draw")) for x in (posterior, *without))
+    added = wide - narrow[0] if narrow else wide * np.nan  # where draws are too few to say
     return {"posterior": posterior, "noise_sd": added.where(added >= 0) ** 0.5}
 
 
@@ -184,10 +166,8 @@ def latent_draws(
 
 def _posterior(records: Records, values: dict[str, np.ndarray]) -> xr.Dataset:
     outputs = records.outputs
-    variables = {}
-    for name, value in values.items():
-        dims = named_dims(outputs.dims[name], name, value.ndim - 1)
-        variables[name] = (("chain", "draw", *dims), value[None])
+    dims = {name: named_dims(outputs.dims[name], name, x.ndim - 1) for name, x in values.items()}
+    variables = {name: (("chain", "draw", *dims[name]), x[None]) for name, x in values.items()}
     draws = next(iter(values.values())).shape[0]
     coords = {dim: _writable(x) for dim, x in outputs.coords.items()}
     return xr.Dataset(variables, {"chain": [0], "draw": np.arange(draws), **coords})
@@ -219,8 +199,8 @@ def _fit_stats(method: Method, states: list[Any], fit: xr.Dataset) -> xr.Dataset
     chosen = chosen[chosen > 0]
     traces = [method.trace(states[i]) for i in chosen]
     variables = {}
-    for name, (dims, value) in method.trace(states[0]).items():
-        values = [trace[name][1] for trace in traces]
-        variables[name] = (("release", *dims), np.reshape(values, (len(values), *np.shape(value))))
+    for name, (dims, first) in method.trace(states[0]).items():
+        values = np.reshape([trace[name][1] for trace in traces], (len(traces), *np.shape(first)))
+        variables[name] = (("release", *dims), values)
     used = {dim: fit[dim] for dims, _ in variables.values() for dim in dims if dim in fit.coords}
     return xr.Dataset(variables, {"release": chosen, **used})

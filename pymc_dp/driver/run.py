@@ -1,10 +1,8 @@
 """The run of every private method: compile, put the data behind a wall, ask, release, update.
 
-With a checkpoint, releases are kept in a file, and the same call goes on after a crash. A state is
-a function of the releases and of public draws: the file holds the released vectors and the state of
-the public generator, and the fit is computed again from them. It is an SQLite file, since a release
-must be written as a whole or not at all, and reading numbers from it runs no code. With a ledger, a
-release is booked between its computation and the moment when it is written. What is booked is never
+With a checkpoint, releases and the state of the public generator are kept in an SQLite file, and
+the same call goes on after a crash: states are computed again from them. A release is written as a
+whole or not at all. With a ledger it is booked before it is written, and what is booked is never
 made again, so that no copy of the file gives a release a second value.
 """
 
@@ -23,8 +21,7 @@ from traceback import format_exception_only
 from typing import Any, NamedTuple
 
 import numpy as np
-from pytensor.graph.basic import Constant
-from pytensor.graph.traversal import toposort
+from pytensor.printing import debugprint
 from rich.progress import Progress
 
 from pymc_dp.accounting.plan import Plan, Release
@@ -35,7 +32,7 @@ from pymc_dp.ledger.ledger import Booking, Ledger
 from pymc_dp.methods.method import Compiled, Method, in_words
 from pymc_dp.model import PrivateData, Records
 from pymc_dp.model.compilation import compile_mode
-from pymc_dp.model.graphs import AnyVariable
+from pymc_dp.model.graphs import all_variables, tensor_constants
 from pymc_dp.privacy.contribution import (
     Batch,
     Contribution,
@@ -52,8 +49,6 @@ from pymc_dp.privacy.randomness import MOST_IN_FLOATING_SUM, TEST_SEED
 from pymc_dp.privacy.wall import PrivacyWall, nothing
 from pymc_dp.results.tree import Outcome
 
-# the releases to make, and what to call whenever a partition has answered
-Steps = tuple[Iterator[int], Callable[[], None]]
 Callback = Callable[[Any, None, int], Any]  # called as (state, None, i), like those of pm.fit
 TABLES = (
     "CREATE TABLE fit (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
@@ -83,14 +78,12 @@ def compile_method(setup: Setup, backend: str) -> Compiled:
     def for_backend(contributions: Contributions) -> Contributions:
         """Pad batches where every size is compiled anew; take those that jump from Python."""
         # it is sent to workers, and may hold no data
-        adapted = {
-            name: padded(c, axes) if backend == "jax" and isinstance(c, Contribution) else c
-            for name, c in contributions.items()
-        }
-        jumping = [name for name, c in contributions.items() if getattr(c, "jumps", False)]
-        if jumping and backend != "python":
-            in_python = method.compile("python").contributions
-            adapted |= {name: in_python[name] for name in jumping}
+        adapted = dict(contributions)
+        for name, each in contributions.items():
+            if backend != "python" and getattr(each, "jumps", False):
+                adapted[name] = method.compile("python").contributions[name]
+            elif backend == "jax" and isinstance(each, Contribution):
+                adapted[name] = padded(each, axes)
         return adapted
 
     compiled = compiled._replace(
@@ -158,12 +151,12 @@ def _tried(contribution: Contribution, batch: Batch, context: Any, units: bool) 
 
 
 @contextmanager
-def progress(positions: range, partitions: int, shown: bool) -> Iterator[Steps]:
-    """Show how far a fit is while the block runs; a screen that is gone ends no fit."""
-    bar = Progress(disable=not shown)
+def progress(positions: range, partitions: int, shown: bool) -> Iterator[tuple[Any, Any]]:
+    """Yield the releases to make, and what to call when a partition has answered, and show them."""
+    # a screen that is gone ends no fit
+    bar, total = Progress(disable=not shown), positions.stop * partitions
     what = "Private releases" if partitions == 1 else "Private passes over partitions"
-    completed = positions.start * partitions
-    task = bar.add_task(what, total=positions.stop * partitions, completed=completed)
+    task = bar.add_task(what, total=total, completed=positions.start * partitions)
 
     def counted() -> Iterator[int]:
         for i in positions:
@@ -202,14 +195,13 @@ class Checkpoint:
                 if new:
                     for table in TABLES:
                         db.execute(table)
-                    state = json.dumps(np.random.default_rng(seed).bit_generator.state)
-                    self._note(db, **about, file=self._file(), generator=state)
+                    entropy = str(np.random.SeedSequence(seed).entropy)
+                    self._note(db, **about, file=self._file(), entropy=entropy)
                 noted = dict(db.execute("SELECT name, value FROM fit").fetchall())
         except sqlite3.Error as error:
             raise ValueError(f"checkpoint={str(self.path)!r} cannot be used ({error}).") from None
         self._refuse_other_fits(noted, about)
-        self.rng = np.random.default_rng(seed)  # of public draws, as it was when the fit began
-        self.rng.bit_generator.state = json.loads(noted["generator"])
+        self.rng = np.random.default_rng(int(noted["entropy"]))  # of public draws
 
     def reserve(self, ledger: Ledger, setup: Setup) -> Booking:
         """Set the plan aside in the ledger, or go on with what was set aside for this fit."""
@@ -228,10 +220,7 @@ class Checkpoint:
             rows = db.execute(
                 "SELECT name, value, sd, sample_rate FROM releases ORDER BY position"
             ).fetchall()
-        return [
-            (name, Noisy(np.frombuffer(value, "<f8").copy(), sd, rate))
-            for name, value, sd, rate in rows
-        ]
+        return [(name, Noisy(np.frombuffer(x, "<f8").copy(), *rest)) for name, x, *rest in rows]
 
     def release(self, wall: PrivacyWall, query: Query) -> Noisy:
         """Make a release, and hand it out once it is booked and written."""
@@ -241,10 +230,9 @@ class Checkpoint:
         except UnreadableError:  # which depends on no coins: every release reads all partitions
             raise
         except Exception as error:
-            # made again with other coins until it succeeds, a release that fails would have
-            # another distribution than the plan accounts
+            # made again until it succeeds, a release would have another distribution than the
+            # plan accounts; whatever keeps the note from being written, it has failed
             if len(wall.made) > made:
-                # whatever keeps the note from being written, the release has failed
                 with suppress(sqlite3.Error, KeyboardInterrupt), locked(self.path, "rwc") as db:
                     self._note(db, failed=type(error).__name__)
             raise
@@ -268,23 +256,15 @@ class Checkpoint:
 
     def _refuse_other_fits(self, noted: dict[str, str], about: dict[str, str]) -> None:
         """Refuse files of other fits, of failed ones, and copies, except those moved back."""
-        for name, value in about.items():
-            if noted.get(name) != value:
-                raise ValueError(
-                    f"checkpoint={str(self.path)!r} is of another {name} than "
-                    "this fit: call pm.fit as it was called when the file was made, or give "
-                    "another file. Nothing was released."
-                )
+        faults = [f"is of another {x} than this fit" for x in about if noted.get(x) != about[x]]
         if noted.get("file") != self._file():  # two would go on to two values of one release
+            faults.append("is a copy of the file that the fit wrote")
+        if failed := noted.get("failed"):
+            faults.append(f"is of a fit of which a release failed ({failed}): it is not made again")
+        for fault in faults:
             raise ValueError(
-                f"checkpoint={str(self.path)!r} is a copy of the file that the fit wrote. A fit "
-                "goes on from its own file alone; nothing was released."
-            )
-        if "failed" in noted:
-            raise ValueError(
-                f"checkpoint={str(self.path)!r} is of a fit that ended because a release failed "
-                f"({noted['failed']}). A release that fails is not made again; nothing was "
-                "released."
+                f"checkpoint={str(self.path)!r} {fault}. Nothing was released: give the file that "
+                "the fit wrote and call it as then, or give another file."
             )
 
     def _file(self) -> str:
@@ -296,32 +276,13 @@ class Checkpoint:
 
 def fingerprint(records: Records) -> str:
     """Return a digest of a model's prior, likelihood and initial values: no data."""
-    parts = [_graph([records.prior, *records.batch.terms])]
-    parts += [f"{name} {value.tobytes().hex()}" for name, value in records.point.items()]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _graph(outputs: Iterable[AnyVariable]) -> str:
-    """Write a graph as lines, one for each of its operations."""
-    outputs = list(outputs)
-    names: dict[AnyVariable, str] = {}
-
-    def name(variable: AnyVariable) -> str:
-        if variable not in names:
-            leaf = f"{variable.name} {variable.type}"
-            if isinstance(variable, Constant):
-                value = np.asarray(variable.data)
-                shown = value.tobytes().hex() if value.dtype != object else str(variable.data)
-                leaf = f"{value.dtype} {value.shape} {shown}"
-            names[variable] = f"{len(names)}: {leaf}"
-        return names[variable]
-
-    lines = []
-    for node in toposort(outputs):
-        inner = getattr(node.op, "inner_outputs", None)
-        lines.append(f"{node.op} {_graph(inner) if inner else ''} {[name(x) for x in node.inputs]}")
-        names.update({out: f"{len(names) + k}" for k, out in enumerate(node.outputs)})
-    return "\n".join([*lines, *map(name, outputs)])
+    graphs = [records.prior, *records.batch.terms]
+    written = str(debugprint(graphs, print_type=True, file="str"))  # which shortens large constants
+    numbers = [x.data for x in tensor_constants(all_variables(graphs))]
+    parts = [
+        f"{x.dtype} {x.shape} {x.tobytes().hex()}" for x in (*numbers, *records.point.values())
+    ]
+    return hashlib.sha256("\n".join([written, *records.point, *parts]).encode()).hexdigest()
 
 
 def run_releases(
@@ -405,9 +366,7 @@ def run(
 def read_only(value: Any) -> Any:
     """Copy a state, with views of its arrays that cannot be written to."""
     if isinstance(value, np.ndarray):
-        view = value.view()
-        view.flags.writeable = False
-        return view
+        return np.broadcast_to(value, value.shape)
     if isinstance(value, dict):
         return {key: read_only(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -433,13 +392,10 @@ def _warn_of_failure(callback: Callback, i: int, error: Exception) -> None:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Compute as numpy does without errors, and show warnings that the caller has made errors."""
-    filters: Any = [*reversed(warnings.filters)]
     with np.errstate(all="ignore"), ExitStack() as ends:
         # elsewhere filters stay as they are: they are those of all threads
-        if any(action == "error" for action, *_ in filters):
+        if any(action == "error" for action, *_ in warnings.filters):
             ends.enter_context(warnings.catch_warnings())
-            for action, message, category, module, line in filters:
-                about, within = (getattr(text, "pattern", text) or "" for text in (message, module))
-                shown: Any = "default" if action == "error" else action
-                warnings.filterwarnings(shown, about, category, within, line)
+            filters: Any = warnings.filters
+            filters[:] = [("default" if x == "error" else x, *rest) for x, *rest in filters]
         yield

@@ -49,12 +49,11 @@ def in_words(
     idata: xr.DataTree, model: pm.Model | None = None, metadata: PublicTable | None = None
 ) -> str:
     """Return the paragraphs of `pymc_dp.privacy_report` that a result alone gives."""
-    attrs = privacy_of(idata).attrs
-    named = attrs["algorithm"]
-    algorithm = named and f"Algorithm of method={attrs['method']!r}: {named}."
-    made = [_guarantee(attrs), _mechanism(attrs), algorithm, *_options(attrs)]
     if metadata is not None and model is None:
         raise ValueError("metadata= needs model=, whose numbers the file declares: give both.")
+    attrs = privacy_of(idata).attrs
+    algorithm = attrs["algorithm"] and "Algorithm of method={method!r}: {algorithm}."
+    made = [_guarantee(attrs), _mechanism(attrs), algorithm.format_map(attrs), *_options(attrs)]
     values = {} if model is None else _values(model, json.loads(attrs["declared_public"]))
     taken = [_public(attrs, idata, metadata), _trusted(attrs, values, metadata)]
     doubts = " ".join(doubt.text for doubt in doubts_in(attrs["doubts"]))
@@ -96,8 +95,7 @@ def _guarantee(attrs: dict[str, Any]) -> str:
             "NO GUARANTEE IS PROVED. If every draw were an exact one, the result would be "
             f"{exact:.4g}-differentially private per {unit}, for {change}. A Markov chain comes "
             "close to its target, and how close is unknown: at a total variation distance g, delta "
-            f"is {1 + math.exp(exact):.3g} g for each draw. Use another method if that is not "
-            "enough."
+            f"is {1 + math.exp(exact):.3g} g for each draw."
         )
     if math.isnan(epsilon):
         return "NOT PRIVATE. The noise was made in test mode and can be repeated by anyone."
@@ -111,10 +109,8 @@ def _guarantee(attrs: dict[str, Any]) -> str:
 
 
 def _mechanism(attrs: dict[str, Any]) -> str:
-    settings = ", ".join(
-        f"{name} {_numbers(attrs[name])}"
-        for name in ("sample_rate", "clip_norm", "noise_multiplier")
-    )
+    names = ("sample_rate", "clip_norm", "noise_multiplier")
+    settings = ", ".join(f"{name} {_numbers(attrs[name])}" for name in names)
     return (
         f"Mechanism: {attrs['method']} made {attrs['releases_made']} of {attrs['releases']} "
         f"planned releases ({attrs['mechanism']}; {attrs['sampling']} batches, {settings}), "
@@ -165,14 +161,11 @@ def _public(attrs: dict[str, Any], idata: xr.DataTree, metadata: PublicTable | N
 
 def _values(model: pm.Model, public: list[str]) -> dict[Trusted, tuple[float, ...]]:
     """Find the numbers that a model takes on trust, by the lines that count them."""
-    trusted: dict[Trusted, tuple[float, ...]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # the fit has given them
         model = pymc_model(model)
-        for each in (model, constrained(model)):
-            records, _ = separate_unread(each, public=public)
-            trusted |= records.trusted
-    return trusted
+        first, second = (separate_unread(x, public=public)[0] for x in (model, constrained(model)))
+    return {**first.trusted, **second.trusted}
 
 
 def _trusted(
@@ -229,10 +222,9 @@ def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
     -------
     pandas.DataFrame
         One row a variable. ArviZ's columns, then ``noise_sd``, what the privacy noise adds in root
-        mean square, and ``noise_share``, its share of the posterior variance: near 0 the records
-        set the width, near 1 the noise does. They have two significant digits, are 0 where epsilon
-        is infinite, and nan where too few draws tell noise from chance. Its
-        ``attrs["algorithm"]`` says which algorithm ran, with its sources.
+        mean square, and ``noise_share``, its share of the posterior variance. They have two
+        significant digits, are 0 where epsilon is infinite, and nan where too few draws tell noise
+        from chance. Its ``attrs["algorithm"]`` says which algorithm ran, with its sources.
 
     Raises
     ------
@@ -256,7 +248,6 @@ def summary(idata: xr.DataTree, **kwargs: Any) -> pd.DataFrame:
     table = az.summary(idata, **{"kind": "stats", **kwargs})
     table.attrs["algorithm"] = privacy_of(idata).attrs["algorithm"]
     for name, values in noise.items():
-        # two significant digits, as ArviZ has them
         table[name] = values.reindex(table.index).map(lambda x: float(f"{x:.2g}"))
     return table
 
@@ -325,10 +316,8 @@ def save(idata: xr.DataTree, path: str | os.PathLike[str]) -> None:
 
     Raises
     ------
-    ValueError
-        The tree is not a result of pymc_dp.
-    ImportError
-        Zarr is not installed.
+    ValueError, ImportError
+        The tree is not a result of pymc_dp; Zarr is not installed.
 
     Warns
     -----
@@ -337,10 +326,9 @@ def save(idata: xr.DataTree, path: str | os.PathLike[str]) -> None:
 
     Notes
     -----
-    **Privacy.** PyMC's posterior predictive sampling and its pointwise log likelihoods put the
-    data back into a tree; such groups are left out here. The tree's own ``to_netcdf`` and
-    ``to_zarr`` check nothing, and write them. The list of what was released goes by names: values
-    that were put in place of released ones, under their names, are written.
+    **Privacy.** What PyMC adds to a tree from the data is left out; the tree's own ``to_netcdf``
+    and ``to_zarr`` write it. The list of what was released goes by names: values that were put in
+    place of released ones, under their names, are written.
 
     Examples
     --------
@@ -348,13 +336,9 @@ def save(idata: xr.DataTree, path: str | os.PathLike[str]) -> None:
     """
     released, attrs = released_part(idata), privacy_of(idata).attrs
     if not math.isfinite(attrs["epsilon"]):
-        warnings.warn(
-            f"The file {os.fspath(path)!r} is NOT PRIVATE: its guarantee is "
-            f"{attrs['guarantee']!r}.",
-            PrivacyWarning,
-            stacklevel=2,
-        )
-    if _is_zarr(path):
+        text = f"The file {os.fspath(path)!r} is NOT PRIVATE: its guarantee is "
+        warnings.warn(f"{text}{attrs['guarantee']!r}.", PrivacyWarning, stacklevel=2)
+    if Path(path).suffix == ".zarr":
         released.to_zarr(path, mode="w", consolidated=False)
     else:
         released.to_netcdf(path, engine="h5netcdf")
@@ -375,12 +359,8 @@ def load(path: str | os.PathLike[str]) -> xr.DataTree:
 
     Raises
     ------
-    FileNotFoundError
-        There is no such file.
-    ValueError
-        What the file holds is not a result of pymc_dp.
-    ImportError
-        Zarr is not installed.
+    FileNotFoundError, ValueError
+        There is no such file; it holds no result of pymc_dp; Zarr is not installed.
 
     Notes
     -----
@@ -391,24 +371,9 @@ def load(path: str | os.PathLike[str]) -> xr.DataTree:
     --------
     >>> idata = pymc_dp.load("private.nc")  # doctest: +SKIP
     """
-    if not Path(path).exists():
-        raise FileNotFoundError(f"There is no {os.fspath(path)!r}.")
-    settings = {"engine": "zarr", "consolidated": False}
-    with xr.open_datatree(path, **(settings if _is_zarr(path) else {"engine": "h5netcdf"})) as tree:
+    is_zarr = Path(path).suffix == ".zarr"
+    settings = {"engine": "zarr", "consolidated": False} if is_zarr else {"engine": "h5netcdf"}
+    with xr.open_datatree(path, **settings) as tree:
         idata: xr.DataTree = tree.load()
     privacy_of(idata)
     return idata
-
-
-def _is_zarr(path: str | os.PathLike[str]) -> bool:
-    """Whether a path means Zarr, which an optional package reads and writes."""
-    is_zarr = Path(path).suffix == ".zarr"
-    if is_zarr:
-        try:
-            import zarr  # noqa: F401
-        except ImportError:
-            raise ImportError(
-                f"{os.fspath(path)!r} means Zarr: install it (pip install 'zarr>=3'), or give a "
-                "path that ends in .nc."
-            ) from None
-    return is_zarr

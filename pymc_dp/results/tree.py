@@ -3,6 +3,7 @@
 Every result carries a list of what was released: what is not on it is not saved.
 """
 
+import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,27 +51,18 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Composition:
-    """What several fits cost together.
-
-    Attributes
-    ----------
-    epsilon, delta : float
-    fits : int
-    plan : Plan
-        All their releases.
-    """
+    """What several fits cost together; prints as a sentence."""
 
     epsilon: float
     delta: float
-    fits: int
-    plan: Plan
+    fits: int  # how many there are
+    plan: Plan  # all their releases
 
     def __str__(self) -> str:
         return (
             f"{self.fits} fits together: ({self.epsilon:.4g}, {self.delta:g})-differential privacy "
             f"({self.plan.neighbours.value}, {self.plan.accountant.name}), if the settings of all "
-            "of them were fixed before the first one ran. If one was chosen after looking at the "
-            "result of another, this number does not hold: use a ledger."
+            "were fixed before the first one ran. Otherwise it does not hold: use a ledger."
         )
 
 
@@ -146,7 +138,7 @@ def _privacy_attrs(outcome: Outcome) -> dict[str, Any]:
         "accountant_version": f"{package} {version(package)}",
         "dp_event": outcome.spent.to_json(),
         "rng": outcome.rng,
-        "numerics": numerics(outcome.is_exact),
+        "numerics": "exact" if outcome.is_exact else "idealized",
         "pymc_dp_version": version("pymc-dp"),
     }
     if not plan.all_sums:
@@ -171,11 +163,6 @@ def _guarantee(outcome: Outcome) -> str:
     if math.isnan(outcome.epsilon):
         return "none proved: epsilon_if_exact holds if every draw is exact, which is not known"
     return "none: no noise was added" if math.isinf(outcome.epsilon) else "(epsilon, delta)"
-
-
-def numerics(is_exact: bool) -> str:
-    """Name the arithmetic that a proof speaks of, as results and plans do."""
-    return "exact" if is_exact else "idealized"
 
 
 def privacy_of(idata: xr.DataTree) -> xr.Dataset:
@@ -208,10 +195,9 @@ def listed(idata: xr.DataTree) -> dict[str, set[str]]:
 
 
 def compose(results: Sequence[xr.DataTree], *, delta: float) -> Composition:
-    """Compute what several fits on one data set cost together.
+    """Compute what several fits on one data set cost, if all their settings were fixed in advance.
 
-    Only for fits whose settings were all fixed in advance. If a setting was chosen after looking
-    at an earlier result, the number does not hold: give the fits a `pymc_dp.Ledger` instead.
+    Where one was chosen after looking at an earlier result, give the fits a `pymc_dp.Ledger`.
 
     Parameters
     ----------
@@ -229,13 +215,11 @@ def compose(results: Sequence[xr.DataTree], *, delta: float) -> Composition:
     ------
     ValueError
         A result is not private, was made in test mode, by exact draws or by `pymc_dp.tune`; the
-        results differ in neighbours or unit; or no accountant covers them all, such as whole
-        batches with little noise together with batches of some records.
+        results differ in neighbours or unit; or no accountant covers them all.
 
     Notes
     -----
-    **Privacy.** Reads the plans in the results, which are public. Every release of every plan
-    counts, whether or not it was made.
+    **Privacy.** Every release of every plan counts, whether or not it was made.
 
     Examples
     --------
@@ -250,19 +234,15 @@ def compose(results: Sequence[xr.DataTree], *, delta: float) -> Composition:
     if isinstance(results, xr.DataTree) or not results:
         raise ValueError("Give a list of results, such as compose([idata1, idata2], delta=1e-5).")
     plans = [_plan_of(idata, f"Result {i}") for i, idata in enumerate(results)]
-    first = plans[0]
-    for i, plan in enumerate(plans):
-        for term, value, other in (
-            ("neighbours", plan.neighbours.value, first.neighbours.value),
-            ("unit", plan.unit, first.unit),
-        ):
-            if value != other:
-                raise ValueError(
-                    f"Result {i} has {term}={value!r} and result 0 has {other!r}: their guarantees "
-                    "are about different things and do not compose."
-                )
+    terms = [{"neighbours": plan.neighbours.value, "unit": plan.unit} for plan in plans]
+    for i, term in itertools.product(range(len(plans)), ("neighbours", "unit")):
+        if (value := terms[i][term]) != (other := terms[0][term]):
+            raise ValueError(
+                f"Result {i} has {term}={value!r} and result 0 has {other!r}: their guarantees are "
+                "about different things and do not compose."
+            )
     releases = tuple(release for plan in plans for release in plan.releases)
-    whole = Plan(releases, first.neighbours, delta, PLD, unit=first.unit)
+    whole = Plan(releases, plans[0].neighbours, delta, PLD, unit=plans[0].unit)
     return Composition(whole.epsilon(), delta, len(plans), whole)
 
 

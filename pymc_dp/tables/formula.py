@@ -1,15 +1,14 @@
 """Models that bambi writes from a formula: what they take from all records, and copies of them.
 
-Bambi computes priors, columns and levels with NumPy, and hands PyMC bare arrays. What these were
-computed from, its own objects say: the model, its terms, and the functions that terms call. First
-the model is read and checked. Then come copies of it: with its factors named, without its weights,
-with other limits of censoring, and on the rows of another data frame.
+Bambi hands PyMC bare arrays. What these were computed from, its own objects say: the model, its
+terms, and the functions that terms call. Copies have factors named, no weights, other limits of
+censoring, or the rows of another data frame.
 """
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,11 +18,7 @@ import pytensor.tensor as pt
 from pandas.api.types import is_numeric_dtype
 from pymc.distributions.censored import CensoredRV
 from pymc.distributions.custom import CustomSymbolicDistRV
-from pymc.model.fgraph import (
-    ModelObservedRV,
-    ModelVar,
-    model_named,
-)
+from pymc.model.fgraph import ModelObservedRV, ModelVar, model_named
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
@@ -42,44 +37,23 @@ SIDES = ("lower", "upper")
 _FORMULAS: WeakKeyDictionary[pm.Model, Any] = WeakKeyDictionary()
 
 
-class Computed(NamedTuple):
-    """A function of formulas that reads all records."""
-
-    reads: str  # what it takes from them
-    instead: str
-    public: tuple[str, ...] = ()  # the arguments that take its place, if there are any
-
-
-# a variable or a call of a term, by formulae's own object, and whether its levels are groups
-Component = tuple[Any, bool]
-_SCALE = Computed(
-    "the mean of the records, and mostly their scale",
-    "compute a column before the formula by public numbers, such as (age - 50) / 20",
-)
-_OTHER = Computed(
-    "what may be of all records",
-    "compute the column before the formula, from one record each and public numbers",
-)
-OF_ALL = {
-    "formulae.transforms.Center": _SCALE,
-    "formulae.transforms.Scale": _SCALE,
-    "formulae.transforms.Polynomial": Computed(
-        "what makes polynomials orthogonal on the records", "say raw=True", ("raw",)
-    ),
-    "formulae.transforms.binary": Computed(
-        "the first of the levels that occur", "name it in success=", ("success",)
-    ),
-    "formulae.transforms.BSpline": Computed(
-        "knots and bounds from the records",
+# {function that reads all records: (what to write, arguments that make it public, if any)}
+OF_ALL: dict[str, tuple[str, tuple[str, ...]]] = {
+    "formulae.transforms.Polynomial": ("say raw=True", ("raw",)),
+    "formulae.transforms.binary": ("name the level that counts in success=", ("success",)),
+    "formulae.transforms.BSpline": (
         "give public numbers in knots=, lower_bound= and upper_bound=",
         ("knots", "lower_bound", "upper_bound"),
     ),
-    "bambi.transformations.HSGP": Computed(
-        "the centre of its basis from the records, even with L=",
-        "write the model in PyMC: pm.gp.HSGP with a public L=, after prior_linearized of a public "
-        "grid",
+    "bambi.transformations.HSGP": (
+        "write pm.gp.HSGP in PyMC, with a public L= and prior_linearized of a public grid",
+        (),
     ),
 }
+OF_OTHERS = (
+    "compute the column before the formula, from one record each and public numbers, such as "
+    "(age - 50) / 20"
+)
 # what makes a factor of a column, of which the levels are checked
 FACTORS = {f"formulae.transforms.{name}" for name in "CST"}
 # what takes one record at a time, beside NumPy's functions of numbers
@@ -110,10 +84,9 @@ def pymc_model(model: Any) -> Any:
 def _refuse_disorder(model: Any) -> None:
     """Refuse thresholds that nothing keeps in order, as bambi makes them with auto_scale=False."""
     built = model.backend.model
-    thresholds = {x for x in built.free_RVs if x.name.rpartition("_")[2] == "threshold"}
-    if model.family.name == "cumulative" and any(
-        built.rvs_to_transforms[x] is None for x in thresholds
-    ):
+    thresholds = [x for x in built.free_RVs if x.name.rpartition("_")[2] == "threshold"]
+    loose = [x for x in thresholds if built.rvs_to_transforms[x] is None]
+    if model.family.name == "cumulative" and loose:
         raise ValueError(
             "Nothing keeps the thresholds of family='cumulative' in order. Give a prior that does, "
             "with a public mu for each: priors={'threshold': bmb.Prior('Normal', mu=[-2, 0, 2], "
@@ -128,9 +101,8 @@ def formula_of(model: Any) -> Any:
         return model if is_bambi(model) else None
     if model not in _FORMULAS and RECORD_DIM in model.coords:
         raise ValueError(
-            f"The model has the dimension `{RECORD_DIM}` of those that bambi writes, and what it "
-            "takes from the records cannot be read from it: give bambi's own model, "
-            "pymc_dp.fit(model=bambi_model, ...), not its backend.model."
+            f"The model has the dimension `{RECORD_DIM}` of bambi, and what it takes from the "
+            "records cannot be read from it: give bambi's own model, not its backend.model."
         )
     return _FORMULAS.get(model)
 
@@ -140,8 +112,8 @@ def refuse_weights(formula: Any, is_weighted: bool) -> None:
     if formula and formula.response_term.is_weighted and not is_weighted:
         raise NotSeparableError(
             f"`{formula.response_term.name}` has weights of records, and nothing says how large "
-            f"one can be: give weights=pymc_dp.SurveyWeights({_weights(formula)!r}, upper=...) "
-            "with a public number, and method='dp_advi'; or leave weighted() out."
+            f"one can be: give weights=pymc_dp.SurveyWeights({_weights(formula)!r}, upper=...), "
+            "and method='dp_advi'; or leave weighted() out."
         )
 
 
@@ -183,13 +155,12 @@ def _refuse_defaults(formula: Any) -> None:
     )
     priors = {name: part.prior for name, part in formula.marginal_parameters.items()}
     priors |= {x.name: x.prior for part in conditional for x in part.terms.values()}
-    scaled = [name for name, prior in priors.items() if getattr(prior, "auto_scale", False)]
-    centres &= any(part.intercept_term and part.common_terms for part in conditional)
+    scaled = [f"`{name}`" for name, x in priors.items() if getattr(x, "auto_scale", False)]
     faults = {}
     if scales and scaled:
-        what = f"scales the priors of {', '.join(f'`{name}`' for name in scaled)}"
+        what = f"scales the priors of {', '.join(scaled)}"
         faults[what] = "auto_scale=False and a prior of public numbers in priors= for each"
-    if centres:
+    if centres and any(part.intercept_term and part.common_terms for part in conditional):
         faults["centres the predictors by their means"] = "center_predictors=False"
     if faults:
         raise ValueError(
@@ -202,10 +173,10 @@ def _refuse_of_all(term: str, lazy: Any, env: Any, formula: Any) -> None:
     """Refuse a call of a term whose function may read more than one record at a time."""
     if not _reads(lazy, env, formula):
         return  # of public numbers any function may be taken
-    if hasattr(lazy, "callee") and (computed := _computed(lazy, env, formula)):
+    if hasattr(lazy, "callee") and (instead := _instead_of(lazy, env, formula)):
         raise NotSeparableError(
-            f"In the term `{term}` of the formula {lazy.callee}() takes {computed.reads}, so that "
-            f"each moves what is computed of all others: {computed.instead}."
+            f"In the term `{term}` of the formula {lazy.callee}() takes what may be of all "
+            f"records, so that each moves what is computed of all others: {instead}."
         )
     for argument in _arguments(lazy):
         _refuse_of_all(term, argument, env, formula)
@@ -225,16 +196,16 @@ def _reads(lazy: Any, env: Any, formula: Any) -> bool:
     return any(_reads(x, env, formula) for x in _arguments(lazy))
 
 
-def _computed(call: Any, env: Any, formula: Any) -> Computed | None:
-    """Return what a call computes from all records, by the function itself and its arguments."""
+def _instead_of(call: Any, env: Any, formula: Any) -> str:
+    """Say what to write for a call that may read all records, by its function and arguments."""
     function, name = _function(call, env)
     of_numbers = isinstance(function, np.ufunc) and function.signature is None
     if of_numbers or name in ELEMENTWISE:
-        return None
-    computed = OF_ALL.get(name, _OTHER)
-    given = {x: _public_value(call.kwargs.get(x), env, formula) for x in computed.public}
+        return ""
+    instead, arguments = OF_ALL.get(name, (OF_OTHERS, ()))
+    given = {x: _public_value(call.kwargs.get(x), env, formula) for x in arguments}
     is_public = all(value is not None and (x != "raw" or value) for x, value in given.items())
-    return None if given and is_public else computed
+    return "" if given and is_public else instead
 
 
 def _public_value(lazy: Any, env: Any, formula: Any) -> Any:
@@ -259,7 +230,7 @@ def _listed_factor(part: Any, formula: Any) -> str:
         if _public_value(call.kwargs.get("levels"), part.env, formula) is not None:
             return ""
         name = str(_arguments(call)[0])
-    column: Any = formula.data[name] if name in formula.data else None
+    column: Any = formula.data.get(name)
     if not getattr(getattr(column, "dtype", None), "ordered", False):
         may_name_one = part.is_response and formula.family.name == "bernoulli"
         instead = f", or name the level that counts, {name}['...'] ~ ..." if may_name_one else ""
@@ -273,14 +244,14 @@ def _listed_factor(part: Any, formula: Any) -> str:
     return name if may_be_of_records else ""
 
 
-def _predictors(formula: Any) -> Iterator[Component]:
+def _predictors(formula: Any) -> Iterator[tuple[Any, bool]]:
     for part in formula.conditional_parameters.values():
         for term in part.terms.values():
             yield from _parts(term.term)
 
 
-def _parts(term: Any) -> Iterator[Component]:
-    """Yield what a term is made of; an intercept has no components."""
+def _parts(term: Any) -> Iterator[tuple[Any, bool]]:
+    """Yield the variables and calls of a term, and whether their levels are groups."""
     yield from ((x, False) for x in getattr(getattr(term, "expr", term), "components", ()))
     yield from ((x, True) for x in getattr(getattr(term, "factor", None), "components", ()))
 
@@ -347,8 +318,8 @@ def censored_at(model: Any, *, lower: Any = None, upper: Any = None) -> pm.Model
     """Give every record of a censored outcome the limit that it had before it was observed.
 
     A formula such as ``censored(time, status) ~ age`` knows a limit only where the outcome was
-    censored, and takes infinity elsewhere. Such limits follow from the outcomes, and a private fit
-    that draws outcomes beside them is biased. A limit is the end of the study less the entry, say.
+    censored, and a private fit that draws outcomes beside such limits is biased. A limit is the
+    end of the study less the entry, say.
 
     Parameters
     ----------
@@ -360,14 +331,12 @@ def censored_at(model: Any, *, lower: Any = None, upper: Any = None) -> pm.Model
     Returns
     -------
     pymc.Model
-        A copy with these limits, for every function that takes a model. Its likelihood of the
-        records is the same.
+        A copy with these limits, and the same likelihood of the records.
 
     Raises
     ------
     ValueError
-        No outcome, or more than one, is censored; a limit is no number; a censored outcome does not
-        lie at its new limit, or another one does not lie within.
+        Other than one outcome is censored, or a limit does not fit the outcomes.
 
     Notes
     -----
@@ -400,8 +369,8 @@ def _censored(fgraph: FunctionGraph) -> tuple[str, Node, np.ndarray]:
     censored = [node for node in observed if isinstance(node.inputs[0].owner_op, CensoredRV)]
     if len(censored) != 1:
         raise ValueError(
-            f"The model has {len(censored)} censored outcomes, and censored_at changes the limits "
-            "of one: write it as censored(time, status) in a formula, or as pm.Censored in PyMC."
+            f"The model has {len(censored)} censored outcomes and needs one: censored(time, "
+            "status) in a formula, or pm.Censored in PyMC."
         )
     rv, value = censored[0].inputs
     return censored[0].op.name, rv.owner, _number(value)
@@ -419,13 +388,11 @@ def _limit(name: str, side: str, new: Any, old: AnyVariable, value: np.ndarray) 
     limits = np.asarray(new, "float64")
     if limits.shape not in ((), value.shape) or np.isnan(limits).any():
         raise ValueError(
-            f"{side}= must be one number, or one for each of the outcomes of `{name}`, and none "
-            "may be missing."
+            f"{side}= must be one number, or one for each outcome of `{name}`; none may be missing."
         )
     limits = np.broadcast_to(limits, value.shape)
-    censored = value == _number(old)
     within = value < limits if side == "upper" else value > limits
-    if (censored & (value != limits)).any() or (~censored & ~within).any():
+    if not np.where(value == _number(old), value == limits, within).all():
         raise ValueError(
             f"Some outcomes of `{name}` do not fit {side}=: where an outcome was censored on this "
             "side, the limit is the outcome itself, and elsewhere the outcome lies within."
@@ -434,8 +401,7 @@ def _limit(name: str, side: str, new: Any, old: AnyVariable, value: np.ndarray) 
 
 
 def on_rows(model: Any, data: Any, unit: str | None) -> tuple[pm.Model, pd.DataFrame]:
-    """Build the PyMC model of a formula on new rows, and return it with these rows."""
-    # what they hold of the outcome is not read; the levels of the factor `unit` may be new
+    """Build the PyMC model of a formula on new rows, whose `unit` may be new; return both."""
     _check_rows(model, data, unit)
     # one row alone looks like what all records share
     frame = pd.concat([data, data.head(1)], ignore_index=True)
@@ -458,7 +424,7 @@ def _check_rows(model: Any, frame: Any, unit: str | None) -> None:
             f"data= is a {type(frame).__name__}, and a formula reads the columns of a pandas "
             "DataFrame: give one with a row for each new record."
         )
-    parts = (part for part in model.parameters.values() if hasattr(part, "common_terms"))
+    parts = model.conditional_parameters.values()
     if model.center_predictors and any(x.intercept_term and x.common_terms for x in parts):
         raise ValueError(
             "bambi would centre the predictors of this model anew on the rows that it is given: "
@@ -474,12 +440,10 @@ def _check_rows(model: Any, frame: Any, unit: str | None) -> None:
         raise ValueError("data= has no rows: give one for each new record.")
     read = set().union(*(part.var_names for part, _ in _predictors(model)))
     for name in sorted(read & set(model.data.columns) - {unit}):
-        if name not in frame:
-            raise ValueError(f"data= lacks the column `{name}`, which the formula reads.")
-        if frame[name].isna().any():
+        if name not in frame or frame[name].isna().any():
             raise ValueError(
-                f"data= has missing values in the column `{name}`, which the formula reads: leave "
-                "these rows out."
+                f"data= lacks the column `{name}`, which the formula reads, or has missing values "
+                f"in the column `{name}`: leave their rows out."
             )
     if len(frame) == len(model.data):
         warnings.warn(
@@ -517,9 +481,9 @@ def _evaluated(term: Any, frame: pd.DataFrame) -> np.ndarray:
 
 def _outcome_on_rows(outcome: Any, frame: pd.DataFrame) -> Any:
     """Copy an outcome for new rows; only its number of trials is read, and no censoring is."""
-    made, rows = copy(outcome), len(frame)
+    made = copy(outcome)
     made.term = copy(outcome.term)
-    made.term.data = np.repeat(np.asarray(outcome.term.data)[:1], rows, axis=0)
+    made.term.data = np.repeat(np.asarray(outcome.term.data)[:1], len(frame), axis=0)
     if outcome.term.kind == "proportion":
         made.term.data[:, 1] = np.squeeze(_evaluated(outcome.term, frame))
     if outcome.is_censored:

@@ -1,10 +1,9 @@
 """What PyMC and `data=` were given, before it became an array.
 
 PyMC converts its data when a model is built: labels of rows are gone then, whole numbers beyond
-2^31 have become others, and dates have become numbers. So the hook looks at what PyMC is given, and
-a private fit of that model refuses what was not kept. Indices that pick another group than they
-say, or none, are refused, too. All of this reads private values, and nothing comes of it but a
-refusal.
+2^31 and dates have become other numbers. So the hook looks at what PyMC is given, and a private fit
+refuses what was not kept, and indices that pick another group than they say. All of this reads
+private values, and nothing comes of it but a refusal.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,11 +25,8 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.sparse import issparse
 
 from pymc_dp.model.compilation import rewritten
-from pymc_dp.model.graphs import Tensor, pt
+from pymc_dp.model.graphs import Tensor, pt, tensor_constants
 from pymc_dp.model.separation_proof import index_arrays
-
-LARGEST = np.iinfo("int64").max
-
 
 # for each array that a model was given: what it is called, its rows' labels, how PyMC changed it
 _GIVEN: WeakKeyDictionary[pm.Model, list[tuple[str, Any, str]]] = WeakKeyDictionary()
@@ -52,15 +48,15 @@ def take_note(original: Callable[[Any], Any], data: Any) -> Any:
 def refuse_given(model: pm.Model) -> None:
     """Refuse a model of which PyMC has changed the data, or paired rows of different labels."""
     notes = _GIVEN.get(model, [])
-    for what, _, fault in notes:
+    faults = [(what, fault) for what, _, fault in notes]
+    graph = ancestors([*model.basic_RVs, *model.potentials])
+    written = [np.asarray(x.data) for x in tensor_constants(graph)]  # into an expression
+    written = [x for x in written if x.ndim and x.dtype.kind in "cu"]
+    faults += [("An array of the model", fault_of(x)) for x in written]
+    for what, fault in faults:
         if fault:
             raise ValueError(f"{what} {fault}")
     _refuse_orders([(what, labels) for what, labels, _ in notes])
-    for variable in ancestors([*model.basic_RVs, *model.potentials]):
-        array = getattr(variable, "data", None)  # of what was written into an expression
-        if isinstance(array, np.ndarray) and array.ndim and array.dtype.kind in "cu":
-            if fault := fault_of(array):
-                raise ValueError(f"An array of the model {fault}")
 
 
 def read_numbers(data: Any) -> Any:
@@ -69,10 +65,10 @@ def read_numbers(data: Any) -> Any:
         return data
     tables = {name: data[name] for name in data}
     _refuse_orders([(f"data=`{name}`", getattr(x, "index", None)) for name, x in tables.items()])
-    for name, table in tables.items():
-        if isinstance(table, np.ndarray) and not isinstance(table, np.memmap | np.ma.MaskedArray):
-            fault = fault_of(table)
-            if fault and table.dtype.kind != "f":  # of missing values others warn
+    for name, x in tables.items():
+        # of missing values others warn
+        if isinstance(x, np.ndarray) and not isinstance(x, np.memmap) and x.dtype.kind != "f":
+            if fault := fault_of(x):
                 raise ValueError(f"data=`{name}` {fault}")
     return {name: _array(table) for name, table in tables.items()}
 
@@ -97,8 +93,8 @@ def _fault(data: Any, converted: Any) -> str:
     whole = np.asarray(data)
     if converted.dtype.kind == "i" and whole.dtype.kind in "iu" and (whole != converted).any():
         return (
-            "holds whole numbers that PyMC has changed, since they do not fit its type: give them "
-            "as floats, or number the labels that they are by pandas.factorize."
+            "holds whole numbers that PyMC has changed, since they do not fit its type: give "
+            "floats, or number labels by pandas.factorize."
         )
     return "" if np.ma.isMaskedArray(converted) else fault_of(converted)
 
@@ -107,19 +103,13 @@ def fault_of(array: np.ndarray) -> str:
     """Say what of an array no number of a model can stand for."""
     kind = array.dtype.kind
     if kind in "mM":
-        return (
-            "holds dates or times, which would count as nanoseconds: give the days or years since "
-            "a public date, as numbers."
-        )
+        return "holds dates or times: give the days or years since a public date, as numbers."
     if kind == "c":
         return f"holds {array.dtype} values: give their parts as real numbers."
-    if kind == "u" and array.size and int(array.max()) > LARGEST:
+    if kind == "u" and array.size and int(array.max()) > np.iinfo("int64").max:
         return "holds whole numbers beyond 2^63, which wrap: give them as floats."
     if kind == "f" and np.isnan(array).any():
-        return (
-            "has missing values: drop the incomplete records, or give outcomes to observed= as a "
-            "masked array."
-        )
+        return "has missing values: drop these records, or mask outcomes that observed= is given."
     return ""
 
 
@@ -129,7 +119,7 @@ def _array(table: Any) -> Any:
         return _numbers(table)
     if isinstance(table, pd.DataFrame) and table.shape[1]:
         columns = [_numbers(table.iloc[:, j]) for j in range(table.shape[1])]
-        if all(isinstance(x, np.ndarray) and x.dtype.kind in "biuf" for x in columns):
+        if all(isinstance(x, np.ndarray) for x in columns):
             return np.column_stack(columns)
     return table
 
@@ -176,17 +166,12 @@ def _check_index(
         codes, size = rewritten([], graphs)()
     except Exception:  # of an author's own operation, or of shapes, which other checks refuse
         return
-    names = [f"`{v.name}`" for v in ancestors([index]) if v.name and v in given]
-    names = names or [f"`{v.name}`" for v in graph_inputs([index]) if v.name]
+    names = [f"`{v.name}`" for v in graph_inputs([index]) if v.name]
     what = f"The index {' and '.join(names)}" if names else "An index"
     of = f"`{array.name}`" if array.name else "a latent"
-    if codes.size and codes.min() < 0:
+    if codes.size and not 0 <= codes.min() <= codes.max() < size:
         raise ValueError(
-            f"{what} of {of} has negative numbers, as pandas writes for missing labels, and they "
-            "would count from the last entry: drop these records, or make a level for them."
-        )
-    if codes.size and codes.max() >= size:
-        raise ValueError(
-            f"{what} of {of} has numbers beyond its last entry: number the groups from 0, and "
-            "give the latent an entry for every one."
+            f"{what} of {of} has negative numbers, as pandas writes for missing labels, or numbers "
+            "beyond its last entry: drop records without a label, or make a level for them, number "
+            "the groups from 0, and give the latent an entry for every one."
         )

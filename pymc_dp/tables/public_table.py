@@ -19,7 +19,6 @@ import pandas as pd
 from pymc_dp.model.releasable import NUMBERS, Trusted
 
 Kind = Literal["number", "count", "yes_no", "ordered", "categories", "waiting_time"]
-LISTED = ("yes_no", "ordered", "categories")
 NUMERIC = {"number", "decimal", "double", "float", "integer", "int", "long", "short", "byte"}
 NUMERIC |= {"nonNegativeInteger", "positiveInteger", "unsignedInt", "unsignedLong"}
 LOWEST = ("minimum", "minInclusive", "minExclusive")
@@ -31,8 +30,7 @@ class Column:
     """What is public about one column of a table: its type, and its range or levels.
 
     Make one by `number`, `count`, `yes_no`, `ordered`, `categories` or `waiting_time`, or read it
-    by `read_csvw`. All numbers and levels must be public: from a questionnaire or a law, never from
-    the records.
+    by `read_csvw`. All numbers and levels must be public, never from the records.
 
     Examples
     --------
@@ -111,44 +109,33 @@ class Column:
 
     def codes(self, name: str, values: Any) -> np.ndarray:
         """Check and clip the values of a column, each by itself; levels become their places."""
-        if self.kind in LISTED:
-            codes = pd.Index(self.levels, dtype="object").get_indexer(
-                pd.Series(values).astype("object")
-            )
-            if (codes < 0).any():
-                raise ValueError(
-                    f"The column `{name}` has values that its levels lack, or missing ones: drop "
-                    "these records, or put one of the levels in their place."
-                )
-            return np.asarray(codes)
-        values = np.asarray(values, "float64")
-        if not np.isfinite(values).all():
-            raise ValueError(
-                f"The column `{name}` has missing or infinite values: drop these records, or put a "
-                "public number in their place."
-            )
-        if self.kind == "number":
+        if self.levels:
+            places = pd.Index(self.levels, dtype="object")
+            values = places.get_indexer(pd.Series(values).astype("object"))
+        values, fault = np.asarray(values, "int64" if self.levels else "float64"), ""
+        if self.levels and (values < 0).any():
+            fault = "values that its levels lack, or missing ones: put a level in their place"
+        elif not np.isfinite(values).all():
+            fault = "missing or infinite values: put a public number in their place"
+        elif self.kind == "waiting_time" and not (values > 0).all():
+            fault = "times that are not above 0: add half of the unit to which they are rounded"
+        elif self.kind == "count" and not ((values >= 0) & (values == np.floor(values))).all():
+            fault = "values that are not counts, 0, 1, 2 ...: round them"
+        if fault:
+            raise ValueError(f"The column `{name}` has {fault}, or drop these records.")
+        if self.kind in ("number", "waiting_time"):
             return np.asarray(np.clip(values, self.low, self.high))
-        if self.kind == "waiting_time":
-            if not (values > 0).all():
-                raise ValueError(
-                    f"The column `{name}` has times that are not above 0: add half of the unit in "
-                    "which they are rounded."
-                )
-            return np.asarray(np.minimum(values, self.high))
-        if not ((values >= 0) & (values == np.floor(values))).all():
-            raise ValueError(f"The column `{name}` has values that are not counts: 0, 1, 2 ...")
         return np.asarray(values, "int64")
 
     def made_up(self) -> np.ndarray:
         """Return two values that stand for the column where no record is at hand."""
-        if self.kind in (*LISTED, "count"):
+        if self.levels or self.kind == "count":
             return np.arange(2)
         return np.array([self.centre, self.high])
 
     def labelled(self, values: np.ndarray) -> Any:
         """Put levels in the place of their codes."""
-        if self.kind not in LISTED:
+        if not self.levels:
             return values
         if self.kind == "yes_no" or (self.kind == "ordered" and self._has_numbers):
             return np.array(self.levels)[values]
@@ -174,12 +161,9 @@ def _positive(name: str, value: float) -> float:
 
 
 def _levels(levels: Sequence[Hashable], fewest: int) -> tuple[Hashable, ...]:
-    listed = tuple(levels)
+    listed, hint = tuple(levels), "; of two, say pymc_dp.Column.yes_no(first, second)"
     if isinstance(levels, str) or len(set(listed)) < max(len(listed), fewest):
-        raise ValueError(
-            f"levels={levels!r} must be {fewest} or more different values; of two, say "
-            "pymc_dp.Column.yes_no(first, second)."
-        )
+        raise ValueError(f"levels={levels!r} must be {fewest} or more different values{hint}.")
     return listed
 
 
@@ -194,10 +178,8 @@ class PublicTable:
 
     def __getitem__(self, name: str) -> Column:
         if name not in self.columns:
-            raise ValueError(
-                f"{self.source} declares no range and no levels of a column `{name}`: it does of "
-                f"{[*self.columns]}."
-            )
+            known = [*self.columns]
+            raise ValueError(f"{self.source} declares nothing of `{name}`, but of {known}.")
         return self.columns[name]
 
     def prepared(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -212,9 +194,7 @@ class PublicTable:
             if name == self.unit:
                 made[name] = pd.factorize(frame[name])[0]
                 if (made[name] < 0).any():
-                    raise ValueError(
-                        f"The column `{name}` has records of nobody: drop those without a value."
-                    )
+                    raise ValueError(f"The column `{name}` has records of nobody: drop them.")
             elif column is not None and column.levels:
                 codes = column.codes(name, frame[name])
                 made[name] = pd.Categorical.from_codes(codes, column.levels, ordered=True)
@@ -249,8 +229,7 @@ def read_csvw(path: str | os.PathLike[str]) -> PublicTable:
 
     Of the W3C's *Metadata Vocabulary for Tabular Data* it takes names, data types, ranges
     (``minimum``, ``maximum``) and alternatives (``"format": "low|middle|high"``); of CSVW-SAFE the
-    public partitions of a column as its levels, the privacy unit and the public length. Prefixes
-    of terms, such as ``csvw-safe:public.``, may be any or none.
+    public partitions of a column as its levels, the privacy unit and the public length.
 
     Parameters
     ----------
@@ -262,8 +241,7 @@ def read_csvw(path: str | os.PathLike[str]) -> PublicTable:
     PublicTable
         ``prepared(frame)`` scales, orders and numbers the columns of a data frame; ``coords()`` are
         those of a model; ``table["age"]`` has ``centre``, ``half_range``, ``scaled`` and
-        ``unscaled``. Given as ``metadata=``, `plan` and `privacy_report` say which numbers the file
-        declares.
+        ``unscaled``. `plan` and `privacy_report` take it as ``metadata=``.
 
     Raises
     ------
@@ -306,6 +284,7 @@ def read_csvw(path: str | os.PathLike[str]) -> PublicTable:
 
 
 def _plain(terms: Any) -> dict[str, Any]:
+    """Return terms without the prefixes of their names, such as ``csvw-safe:public.``."""
     items = terms.items() if isinstance(terms, Mapping) else ()
     return {re.split(r"[:.]", key)[-1]: value for key, value in items}
 
@@ -336,9 +315,8 @@ def _column(source: str, name: str, column: Mapping[str, Any]) -> Column | None:
     try:
         return Column.number(float(lows[0]), float(highs[0]))
     except (TypeError, ValueError):
-        raise ValueError(
-            f"{source} has no minimum below a maximum for the column `{name}`."
-        ) from None
+        text = f"{source} has no minimum below a maximum for the column `{name}`."
+        raise ValueError(text) from None
 
 
 def _partitions(column: Mapping[str, Any]) -> Iterator[Hashable]:

@@ -16,6 +16,7 @@ from pytensor.scalar.basic import Mul
 from pytensor.tensor.elemwise import Elemwise
 from scipy.sparse import issparse
 
+from pymc_dp.accounting.plan import checked_number
 from pymc_dp.model.columns import as_array, is_length_of, private_column, readers
 from pymc_dp.model.graphs import AnyVariable
 from pymc_dp.privacy.private_data import Blocks, Column
@@ -70,13 +71,9 @@ class SurveyWeights:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise TypeError(f"name={self.name!r:.40} must be the name of a pm.Data.")
-        for given in ("upper", "power"):
-            value = getattr(self, given)
-            if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-                raise TypeError(f"{given}={value!r:.40} must be a number.")
-        if not 0 < self.upper < np.inf:
+        if not 0 < (checked_number("upper", self.upper) or 0) < np.inf:
             raise ValueError(f"upper={self.upper!r} must be a number above 0, and not infinite.")
-        if not 0 < self.power <= 1:
+        if not 0 < (checked_number("power", self.power) or 0) <= 1:
             raise ValueError(f"power={self.power!r} must lie above 0, and be at most 1.")
 
     def shares(self, weights: np.ndarray) -> np.ndarray:
@@ -101,9 +98,8 @@ def without_factors(model: pm.Model, weights: SurveyWeights) -> pm.Model:
     def change(fgraph: FunctionGraph) -> None:
         for node in fgraph.toposort():
             if isinstance(node.op, ModelPotential) and node.op.name in weighted:
-                density = _without_factor(node.inputs[0], weights.name)
-                if density is not None:
-                    fgraph.change_node_input(node, 0, density, import_missing=True)
+                density: Any = _without_factor(node.inputs[0], weights.name)
+                fgraph.change_node_input(node, 0, density, import_missing=True)
 
     return changed_copy(model, change) if weighted else model
 
@@ -128,9 +124,8 @@ def read_weights(
     column, values = private_column(model, "weights", weights.name, data, public, how_to_add)
     for name in readers(model, column, is_length_of):  # how many there are may be read
         raise ValueError(
-            f"`{name}` reads `{column.name}`, which weights= names, and the records would be "
-            "weighted twice: weights= multiplies the log likelihood. Leave it out of the model. As "
-            "a predictor give it a second time, by another name."
+            f"`{name}` reads `{column.name}`, which weights= names, so that records would be "
+            "weighted twice: leave it out of the model, or give predictors another name."
         )
     return Column(_checked(weights, values), 0, "float64")
 
@@ -142,15 +137,10 @@ def _checked(weights: SurveyWeights, values: Any) -> np.ndarray:
     numbers = as_array(what, values)
     if numbers.ndim != 1:
         raise ValueError(f"{what} has {numbers.ndim} axes and needs one: one number a record.")
-    if not np.isfinite(numbers).all():
+    if not ((numbers >= 0) & (numbers <= weights.upper)).all():
         raise ValueError(
-            f"{what} has weights that are not finite: drop these records, or give them a weight."
-        )
-    if (numbers < 0).any():
-        raise ValueError(f"{what} has weights below 0: a weight says how many a record stands for.")
-    if (numbers > weights.upper).any():
-        raise ValueError(
-            f"{what} has weights above upper={weights.upper:g}: give the largest that the design "
-            "of the survey allows, which is public, or cut longer weights to it."
+            f"{what} has weights below 0, above upper={weights.upper:g} or not finite: "
+            "give each record one, and as upper= the public largest that the survey's design "
+            "allows, or cut longer weights to it."
         )
     return np.asarray(numbers, "float64")

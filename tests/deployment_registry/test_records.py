@@ -215,7 +215,7 @@ def test_the_balance_does_not_say_how_far_an_earlier_fit_went(tmp_path):
 def test_a_ledger_that_does_not_hold_the_fit_is_refused(idata, tmp_path, terms):
     other = new_ledger(tmp_path, **terms)
     other.spend("a mean by another library", rho=0.001)
-    with pytest.raises(ValueError, match="it is not the result's ledger|holds no fit of method="):
+    with pytest.raises(ValueError, match="holds no fit of method="):
         pymc_dp.privacy_report(idata, tmp_path / "a.md", ledger=str(other.path))
     assert not (tmp_path / "a.md").exists()
 
@@ -278,12 +278,12 @@ def test_an_audit_of_the_method_is_part_of_the_record(idata, folder):
         ("a.pdf", {}, ValueError, "end it in one of .md, .txt, .json"),
         ("acro.json", {}, ValueError, "names the files that are to be released"),
         ("acro.json", {"files": ["result.nc"]}, ValueError, "is no file beside"),
-        ("macro.json", {"files": ["result.nc"]}, ValueError, "ends in acro.json, not"),
+        ("macro.json", {"files": ["result.nc"]}, ValueError, "ends in acro.json, and no other"),
         ("a.md", {"declare": {"curators": "x"}}, ValueError, "has no 'curators'"),
         ("a.md", {"declare": {"name": 3}}, TypeError, "for 'name': state it as text"),
         ("a.md", {"declare": {"publication_date": "1.11.26"}}, ValueError, "as YYYY-MM-DD"),
-        ("a.md", {"audit": "sound"}, TypeError, "must be what pymc_dp.audit returns"),
-        ("a.md", {"audit": AUDIT_OF_ANOTHER}, ValueError, "attacked method='vips'"),
+        ("a.md", {"audit": "sound"}, ValueError, "is not what pymc_dp.audit returns for 'dp_advi'"),
+        ("a.md", {"audit": AUDIT_OF_ANOTHER}, ValueError, "is not what pymc_dp.audit returns for"),
         ("a.md", {"ledger": 3}, TypeError, "must be a pymc_dp.Ledger"),
         ("a.md", {"ledger": "no.ledger"}, ValueError, "does not exist"),
     ],

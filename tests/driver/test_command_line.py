@@ -71,10 +71,10 @@ def test_a_model_or_its_function_is_explained(study, name, capsys):
 @pytest.mark.parametrize(
     ("address", "sentence"),
     [
-        ("a_study", "'a_study' names no model: write MODULE:NAME"),
+        ("a_study", "model= must be a pm.Model, not an object of type module"),
         ("no_such_study:model", "`no_such_study:model` gives no model (ModuleNotFoundError"),
         ("a_study:other", "(AttributeError: module 'a_study' has no attribute 'other')"),
-        ("a_study:number", "gives no model but an object of type int: name a pm.Model"),
+        ("a_study:number", "model= must be a pm.Model, not an object of type int"),
         ("a_study:needs", "`a_study:needs` gives no model (TypeError: needs() missing 1"),
         ("a_study:series", "`walk`"),
     ],

@@ -58,9 +58,9 @@ TIMES = [
     pd.date_range("2020-01-01", periods=2, tz="UTC"),
 ]
 HOPELESS = [
-    ({"name": "chain"}, "`chain` has the name of an axis of posterior draws"),
+    ({"name": "chain"}, "'chain'. are found in both data_vars and coords.* give plain names"),
     ({"name": "."}, "could write.* give plain names"),
-    ({"dim": "a/b", "labels": ["u", "v"]}, "`a/b` has a slash in its name"),
+    ({"dim": "a/b", "labels": ["u", "v"]}, "'/' character.* give plain names"),
     ({"dim": "k", "labels": [("u", 1), ("v", 2)]}, "coords that are numbers or text"),
     ({"compute": grid}, "9,000,000 of them in `computed`.* holds at most 536,870,912"),
     ({"compute": always_singular}, "two draws fail with LinAlgError"),

@@ -109,7 +109,7 @@ def test_a_file_that_xarray_wrote_is_loaded_with_all_that_it_holds(idata, tmp_pa
 
 
 def test_what_is_no_result_is_not_loaded(tmp_path):
-    with pytest.raises(FileNotFoundError, match="There is no '.*result.nc'"):
+    with pytest.raises(FileNotFoundError, match=r"result\.nc"):
         pymc_dp.load(tmp_path / "result.nc")
     xr.DataTree.from_dict({"posterior": xr.Dataset({"b": 1.0})}).to_netcdf(tmp_path / "a.nc")
     with pytest.raises(ValueError, match="was not made by pymc_dp"):

@@ -17,7 +17,7 @@ from pytensor.graph.utils import MethodNotDefined
 from pymc_dp.accounting.plan import Full, ReleaseSpec, Sampler, check_count, checked_number
 from pymc_dp.contributions.local_latents import MOST_LATENTS, size_of_locals
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.method import Algorithm, Method, OnScale, draw_nothing, quoted
+from pymc_dp.methods.method import Method, OnScale, draw_nothing, quoted
 from pymc_dp.model import Records
 
 Schedule = float | Callable[[int], float]  # a number, or one for every step
@@ -161,7 +161,7 @@ class ModelClass(NamedTuple):
     # to the updates
     roles: Callable[[Records, Any], dict[str, str]]
     # (records, structure) -> what fits the model where no option asks for another algorithm
-    algorithm: Callable[[Records, Any], Algorithm]
+    algorithm: Callable[[Records, Any], str]
     options: tuple[str, ...]  # which of the options that not every class has it reads
     # records -> whether the kinds of their latents and outcomes could be those of the class: only
     # then is it of interest why the model does not belong to it
@@ -192,7 +192,7 @@ class MethodSpec(NamedTuple):
     # any model.
     model_classes: tuple[ModelClass, ...] = ()
     # what fits any model where no option asks for another algorithm; None if its class decides
-    algorithm: Algorithm | None = None
+    algorithm: str | None = None
 
 
 def match(

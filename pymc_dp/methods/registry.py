@@ -50,7 +50,6 @@ from pymc_dp.methods.method import (
     SITES_NEWTON,
     TOPICS,
     VARIATIONAL_BAYES,
-    Algorithm,
     Method,
     OnScale,
     of_rounds,
@@ -151,7 +150,7 @@ def vips_estimating(structure: Structure) -> Estimating:
     return POLYA_GAMMA if all(p.augmented for p in structure.predictors) else AVERAGED
 
 
-def vips_algorithm(records: Records, structure: Structure) -> Algorithm:
+def vips_algorithm(records: Records, structure: Structure) -> str:
     """Return what fits a regression by default."""
     return of_rounds(records, vips_estimating(structure))
 
@@ -362,7 +361,7 @@ METHODS: dict[str, MethodSpec] = {
             options=SgldOptions,
             integrates=True,
             fits="as dp_advi, a baseline: posterior draws, released one by one",
-            by=str(SGLD),
+            by=SGLD,
             algorithm=SGLD,
             page="posterior_sampling",
         ),
@@ -371,7 +370,7 @@ METHODS: dict[str, MethodSpec] = {
             build=of_paper("sampling", "build_ops"),
             options=OpsOptions,
             fits="no latents of single records; private if its draws are exact",
-            by=str(POSTERIOR_SAMPLING),
+            by=POSTERIOR_SAMPLING,
             algorithm=POSTERIOR_SAMPLING,
             page="posterior_sampling",
         ),

@@ -52,7 +52,6 @@ from pymc_dp.methods.method import (
     BY_ROUNDS,
     EXPECTATION_PROPAGATION,
     VARIATIONAL_BAYES,
-    Algorithm,
     Compiled,
     Doubt,
     Method,
@@ -108,7 +107,7 @@ class Defaults(NamedTuple):
 
 
 DEFAULTS = Defaults()
-ALGORITHM_3 = Algorithm("stochastic expectation propagation, algorithm 3", "Vinaroz and Park 2022")
+ALGORITHM_3 = "stochastic expectation propagation, algorithm 3 (Vinaroz and Park 2022)"
 
 # longest row of a design: the least double, times its outer product, is 1e-44
 LONGEST_ROW = SQUARES[1]
@@ -435,7 +434,7 @@ class Fit(NamedTuple):
     structure: Structure
     number: int | None  # of records, where it is declared
     title: str
-    algorithm: Algorithm
+    algorithm: str
     expect: Callable[[Records, Predictor, str], Expect]  # (records, predictor, backend) -> Expect
     rate: Callable[[int], float]  # t -> weight of release t = 0, 1, ... in the averages
     # (solved, mean, number of records) -> (mean, covariance) at which the next batch is taken

@@ -10,8 +10,6 @@ Sources: Chatalic et al. (2022), Compressive learning with privacy guarantees, f
 Keriven et al. (2018), Sketching for large-scale learning of mixture models, for the decoding.
 """
 
-from collections.abc import Callable
-from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -22,7 +20,7 @@ from scipy.special import log_softmax, softmax
 from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate import nearly_equal, probe_rows
-from pymc_dp.methods.method import Compiled, Method, PrivateStart, Values
+from pymc_dp.methods.method import Compiled, PrivateStart, Values
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components, recognise
 from pymc_dp.methods.normal import Spectrum, number_of
 from pymc_dp.methods.options import NotConjugateError
@@ -93,14 +91,24 @@ def sketch_start(
     frequencies = frequencies_for(places)
     sketching = contribution(compute, model, places, frequencies)
 
-    def values(noisy: Noisy) -> Values:
+    def update(state: Any, query: Query, noisy: Noisy) -> Values:
         sketch = read(frequencies, noisy)
         number = number_of(num_records, sketch.number, sketch.number_variance)
         means, v = decode(places, sketch, number).means, model.start.copy()
         v[model.blocks] = np.linalg.solve(places.unit, means.T).T
         return model.prior.point(v)
 
-    return PrivateStart(DEFAULTS.share, partial(_before, sketching, values))
+    fields = {
+        "size": sketching.size,
+        "releases": (ReleaseSpec(SKETCH, Full(), CLIP_NORM, count=1, share=DEFAULTS.share),),
+        "compile": lambda backend: Compiled({SKETCH: sketching}, update, "python"),
+        "query": lambda state, rng: Query(SKETCH, None),
+        "defaults": (DEFAULTS,),
+    }
+    initial = model.prior.point(model.start)  # before the release, states are the method's own
+    return PrivateStart(
+        DEFAULTS.share, fields, lambda state: state if isinstance(state, dict) else initial
+    )
 
 
 def sketched(records: Records, model: MixtureModel) -> tuple[Components, Places] | None:
@@ -122,24 +130,6 @@ def recognised_start(records: Records, num_records: int | None) -> PrivateStart 
         return sketch_start(records, recognise(records), num_records)
     except NotConjugateError:
         return None
-
-
-def _before(
-    sketching: RowContribution,
-    values: Callable[[Noisy], Values],
-    method: Method,
-    begin: Callable[[Values], Any],
-) -> tuple[Method, Callable[[Any], Any]]:
-    own = method._replace(
-        size=sketching.size,
-        releases=(ReleaseSpec(SKETCH, Full(), CLIP_NORM, count=1, share=DEFAULTS.share),),
-        compile=lambda backend: Compiled(
-            {SKETCH: sketching}, lambda state, query, noisy: begin(values(noisy)), "python"
-        ),
-        query=lambda state, rng: Query(SKETCH, None),
-        defaults=(DEFAULTS,),
-    )
-    return own, lambda state: state
 
 
 def places_of(records: Records, model: MixtureModel, compute: Components) -> Places | None:

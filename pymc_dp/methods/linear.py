@@ -18,12 +18,13 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 from scipy.special import log_ndtr
 
+from pymc_dp.accounting.plan import LARGEST
 from pymc_dp.contributions.polya_gamma_and_sites import AVERAGED, Estimating
 from pymc_dp.engine.method import RoundTerms, check_length, default_length, whitened_method
 from pymc_dp.methods.conjugate import (
     GAMMA,
     INVERSE_GAMMA,
-    at_few_points,
+    at_point,
     for_each_row,
     gaussian_latents,
     nearly_equal,
@@ -48,10 +49,7 @@ from pymc_dp.privacy.contribution import Batch
 GAUSSIAN, LOGISTIC, PROBIT, OTHER = "Gaussian", "logistic", "probit", "other"
 PROBIT_SLOPE = (2 / np.pi) ** 0.5  # slope of log Phi(psi) at psi = 0
 # absolute slope, and second derivative, of the log likelihood of one outcome, yes or no, at psi = 0
-BINARY_SLOPES = {
-    LOGISTIC: (np.array(0.5), np.array(-0.25)),
-    PROBIT: (np.array(PROBIT_SLOPE), np.array(-(PROBIT_SLOPE**2))),
-}
+BINARY_SLOPES = {LOGISTIC: (0.5, -0.25), PROBIT: (PROBIT_SLOPE, -(PROBIT_SLOPE**2))}
 POINTS = 4  # random values of psi at which a likelihood is compared with a form
 SMALL = 1e-6  # below it tanh(c/2) / c is its limit
 
@@ -128,7 +126,7 @@ def linear_predictor(
     if not affine:
         raise NotConjugateError("has no predictor that is linear in the Gaussian latents")
     rows = probe_rows(records, np.random.default_rng(0), [1])
-    [psi] = at_few_points(records, affine[:1])(rows, records.point)
+    [psi] = at_point(records, records.single, affine[:1])(rows, records.point)
     predictor = predictor_at(records, term, affine[0], psi.shape)
     if predictor.precision and predictor.form != GAUSSIAN:
         raise NotConjugateError(_why_not_gaussian(records, predictor, predictor.precision))
@@ -166,7 +164,7 @@ def _affine(records: Records, candidates: list[AnyVariable]) -> list[bool]:
     """Whether f(u + v) = f(u) + f(v) - f(0) at random u and v."""
     if not candidates:
         return []
-    evaluate, rng = at_few_points(records, candidates), np.random.default_rng(0)
+    evaluate, rng = at_point(records, records.single, candidates), np.random.default_rng(0)
     rows = probe_rows(records, rng, [1])
     u, v = ({n: rng.normal(size=x.shape) for n, x in records.point.items()} for _ in range(2))
     both, zeros = {name: u[name] + v[name] for name in u}, {name: 0 * u[name] for name in u}
@@ -257,7 +255,7 @@ def _probes(
     family = precision_family(records, precision) if precision else GAMMA
     statistics = family.statistics(log_likelihood, tau[0]) if tau else ()
     graphs, one = [*two_derivatives(log_likelihood, psi), *statistics], ones(records)
-    evaluate = at_few_points(records, graphs, [psi])
+    evaluate = at_point(records, records.single, graphs, [psi])
     for whole in (0, 1):
         rng = np.random.default_rng(whole)
         rows = probe_rows(records, rng, [whole])
@@ -326,12 +324,10 @@ class RoundOptions(BatchOptions):
         noiseless_too: bool = False,
     ) -> OnScale | None:
         """Return rounds in the place of own updates, unless options or no noise ask for these."""
-        noise_fits = self.noise_aware or (noiseless_too and not self.noisy)
-        if self.rules_out_rounds or not noise_fits:
+        if self.rules_out_rounds or not (self.noise_aware if self.noisy else noiseless_too):
             return None
         n = default_length(self.noisy) if self.n is None else check_length(self.n)
         terms = RoundTerms.of(self, n)._replace(estimating=estimating)
-
         return OnScale(False, lambda records: whitened_method(records, terms, find_start))
 
 
@@ -351,15 +347,10 @@ class VipsOptions(RoundOptions):
     iterations: int | None = option(
         None, "updates of the latents of single records before a release"
     )
-    tau0: float = option(1.0, "released sums are averaged with steps (tau0 + t)^-kappa")
-    kappa: float | None = option(None, "see ``tau0``")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.tau0 < math.inf:
-            raise ValueError(f"tau0={self.tau0!r} must be finite and at least 1.")
-        if self.kappa is not None and not 0 <= self.kappa <= 1:
-            raise ValueError(f"kappa={self.kappa!r} must lie between 0 and 1.")
+    tau0: float = option(
+        1.0, "released sums are averaged with steps (tau0 + t)^-kappa", (1, LARGEST)
+    )
+    kappa: float | None = option(None, "see ``tau0``", (0, 1))
 
     def rate(self, t: int, kappa: float = KAPPA) -> float:
         """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""

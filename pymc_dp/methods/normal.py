@@ -114,8 +114,7 @@ def covariance_with_noise(
     unit = np.sqrt(np.diag(covariance))
     scales = np.outer(unit, unit)
     whole, prior = np.linalg.inv(covariance / scales), precision * scales
-    values, vectors = np.linalg.eigh(whole - prior)
-    curvature = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    curvature = Spectrum.of(whole - prior).floored(0.0)
     of_score = whole @ (noise / scales) @ whole
     inverse = np.linalg.pinv(curvature + of_score, rcond=1e-12, hermitian=True)
     found: np.ndarray = np.linalg.inv(prior + curvature @ inverse @ curvature) * scales
@@ -157,8 +156,7 @@ class NoisyAverage[Values](NamedTuple):
 def _combine(combine: Callable[[Any, Any, Any], Any], old: Any, new: Any, weight: Any) -> Any:
     """Combine arrays, or the entries of tuples and dicts of them, and keep the container."""
     if isinstance(old, dict):
-        each = weight if isinstance(weight, dict) else dict.fromkeys(old, weight)
-        return {name: _combine(combine, old[name], new[name], each[name]) for name in old}
+        return {name: _combine(combine, old[name], new[name], weight) for name in old}
     if isinstance(old, tuple):
         weights = weight if isinstance(weight, tuple) else (weight,) * len(old)
         make = getattr(type(old), "_make", tuple)
@@ -479,14 +477,12 @@ def describe_gaussian(
     dims: tuple[str, str] = ("rows", "columns"),
 ) -> xr.Dataset:
     """Return moments of a Gaussian; ``covariance`` may be a diagonal, shape (d,)."""
-    rows, columns = dims
-    joint = covariance.ndim == 2
+    joint, rows = covariance.ndim == 2, dims[0]
     sd = np.sqrt(np.diag(covariance) if joint else covariance)
     variables: dict[str, Any] = {"mean_vector": (rows, mean), "standard_deviation": (rows, sd)}
-    if not joint:
-        return xr.Dataset(variables, {rows: labels})
-    variables["covariance_matrix"] = (dims, covariance)
-    return xr.Dataset(variables, {rows: labels, columns: labels})
+    if joint:
+        variables["covariance_matrix"] = (dims, covariance)
+    return xr.Dataset(variables, dict.fromkeys(dims if joint else dims[:1], labels))
 
 
 def draw_gaussian(

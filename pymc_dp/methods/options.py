@@ -1,8 +1,7 @@
-"""What a method is built with and for: options, reasons to refuse a model, classes of models.
+"""What a method is built with and for: options, classes of models, reasons to refuse a model.
 
 Every option is a field of the method's `Options`: checks, errors, the help of `pymc_dp.fit` and the
-documentation read it there. A `MethodSpec` is what is known of a method before there is a model.
-Its classes of models are tried in turn, and the first that recognises the model builds the method.
+documentation read it there. Of a method's classes the first that recognises a model builds it.
 """
 
 import dataclasses
@@ -46,9 +45,9 @@ class Defaults(NamedTuple):
 DEFAULTS = Defaults()
 
 
-def option(default: Any, doc: str) -> Any:
-    """Declare a keyword of the caller: its default, and one line that says what it is."""
-    return dataclasses.field(default=default, metadata={"doc": doc})
+def option(default: Any, doc: str, limits: tuple[float, float] | None = None) -> Any:
+    """Declare a keyword of the caller: default, one line that says what it is, closed range."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "limits": limits})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +62,11 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, field in self.keywords().items():
-            object.__setattr__(self, name, _checked(name, field.type, getattr(self, name)))
-        if not self.noisy and getattr(self, "noise_aware", False):
-            object.__setattr__(self, "noise_aware", False)  # there is no noise
+            value = _checked(name, field.type, getattr(self, name))
+            limits = field.metadata["limits"]
+            if limits and value is not None and not limits[0] <= value <= limits[1]:
+                raise ValueError(f"{name}={value!r} must lie between {limits[0]} and {limits[1]}.")
+            object.__setattr__(self, name, value)
 
     @classmethod
     def keywords(cls) -> "dict[str, dataclasses.Field[Any]]":
@@ -131,11 +132,9 @@ class BatchOptions(Options):
 
     def release_spec(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> ReleaseSpec:
         """Describe the releases: as the options say, else by the defaults given here."""
-        rate = sample_rate if self.sample_rate is None else float(self.sample_rate)
-        clip = self.clip_norm
-        clip = self.default_clip_norm(clip_norm) if clip is None else float(clip)
-        count = count if self.n is None else self.n
-        return ReleaseSpec(self.released, self.sampling(rate), clip, count)
+        rate = sample_rate if self.sample_rate is None else self.sample_rate
+        clip = self.default_clip_norm(clip_norm) if self.clip_norm is None else self.clip_norm
+        return ReleaseSpec(self.released, self.sampling(rate), clip, self.n or count)
 
 
 # --- classes of models, and methods ------------------------------------------------------------
@@ -227,7 +226,7 @@ def build_matching(
     if built is None:
         form = form if form in papers else next(iter(papers))
         built = papers[form](records, structure, options)
-    if isinstance(built, OnScale) or getattr(options, "noise_aware", True):
+    if isinstance(built, OnScale) or (options.noisy and getattr(options, "noise_aware", True)):
         return built
     return built._replace(noise_aware=draw_nothing)
 

@@ -87,10 +87,13 @@ def recognise(records: Records) -> MixtureModel:
         raise NotConjugateError("the likelihood is not one finite mixture")
     mixture: Tensor = mixtures[0].joint
     joint = mixture.ravel()
-    weights = _weights(records)
+    dirichlet = [name for name, op in records.distributions.items() if issubclass(op, DirichletRV)]
+    if len(dirichlet) > 1:
+        raise NotConjugateError(f"`{dirichlet[1]}` is a second Dirichlet block")
+    weights = dirichlet[0] if dirichlet else None
     if not gaussian_latents(records):
         raise NotConjugateError("no latent has a Gaussian prior")
-    prior = gaussian_prior(records, apart=[weights] if weights else [])
+    prior = gaussian_prior(records, apart=dirichlet)
     ancestry = set(ancestors([joint]))
     for name in prior.gammas:
         if records.latents[name] in ancestry:
@@ -116,13 +119,6 @@ def mixture_of(term: AnyVariable) -> Mixture | None:
     axes = range(joint.ndim) if axis is None else np.atleast_1d(axis) % joint.ndim
     weights = joint.type.clone(dtype="float64")("responsibilities")
     return Mixture(joint, tuple(int(a) for a in axes), weights)
-
-
-def _weights(records: Records) -> str | None:
-    names = [name for name, op in records.distributions.items() if issubclass(op, DirichletRV)]
-    if len(names) > 1:
-        raise NotConjugateError(f"`{names[1]}` is a second Dirichlet block")
-    return names[0] if names else None
 
 
 class _Trial(NamedTuple):

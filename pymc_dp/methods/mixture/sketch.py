@@ -78,23 +78,27 @@ class Places(NamedTuple):
 def sketch_start(
     records: Records, model: MixtureModel, num_records: int | None
 ) -> PrivateStart | None:
-    """Return a start at the components that a sketch shows, if there is one (`sketched`).
+    """Return a start at the components that a sketch shows.
+
+    None where initial values differ, or components see a record at different places.
 
     **Privacy.** One release more, of all records: see `contribution` for its sensitivity. It
     has a share of the budget in the method's own plan. Finding the components in it is
     post-processing.
     """
-    found = sketched(records, model)
-    if found is None:
+    if model.starts_distinct:
         return None
-    compute, places = found
+    # one pass over the records: any backend but Python would take longer to compile
+    compute = components(records, model, "python")
+    places = places_of(records, model, compute)
+    if places is None:
+        return None
     frequencies = frequencies_for(places)
     sketching = contribution(compute, model, places, frequencies)
 
     def update(state: Any, query: Query, noisy: Noisy) -> Values:
-        sketch = read(frequencies, noisy)
-        number = number_of(num_records, sketch.number, sketch.number_variance)
-        means, v = decode(places, sketch, number).means, model.start.copy()
+        sketch = read(frequencies, noisy, num_records)
+        means, v = decode(places, sketch).means, model.start.copy()
         v[model.blocks] = np.linalg.solve(places.unit, means.T).T
         return model.prior.point(v)
 
@@ -109,19 +113,6 @@ def sketch_start(
     return PrivateStart(
         DEFAULTS.share, fields, lambda state: state if isinstance(state, dict) else initial
     )
-
-
-def sketched(records: Records, model: MixtureModel) -> tuple[Components, Places] | None:
-    """Return compiled components and their places, if a sketch shows them.
-
-    None where initial values differ, or components see a record at different places.
-    """
-    if model.starts_distinct:
-        return None
-    # one pass over the records: any backend but Python would take longer to compile
-    compute = components(records, model, "python")
-    places = places_of(records, model, compute)
-    return None if places is None else (compute, places)
 
 
 def recognised_start(records: Records, num_records: int | None) -> PrivateStart | None:
@@ -183,10 +174,8 @@ class Sketch(NamedTuple):
 
     frequencies: np.ndarray  # (m, d)
     waves: np.ndarray  # (2 m,): cosines, then sines
-    number: np.ndarray  # of records
-    # of the noise on an entry of the waves, and on the number
-    wave_variance: float
-    number_variance: float
+    noise_variance: float  # on an entry of the waves
+    number: float  # of records
 
 
 def frequencies_for(places: Places) -> np.ndarray:
@@ -235,13 +224,13 @@ def contribution(
     return RowContribution(layout.size, width, lambda rows, context: rows, prepare)
 
 
-def read(frequencies: np.ndarray, noisy: Noisy) -> Sketch:
+def read(frequencies: np.ndarray, noisy: Noisy, num_records: int | None) -> Sketch:
     """Read what was released."""
     layout = _layout(len(frequencies))
     sums = layout.unpack(noisy.value / noisy.sample_rate)
     variance = layout.noise_variance(noisy.sd / noisy.sample_rate)
-    waves = sums["waves"].ravel()
-    return Sketch(frequencies, waves, sums["number"], variance["waves"], variance["number"])
+    number = number_of(num_records, sums["number"], variance["number"])
+    return Sketch(frequencies, sums["waves"].ravel(), variance["waves"], number)
 
 
 class Placed(NamedTuple):
@@ -252,20 +241,19 @@ class Placed(NamedTuple):
     loss: float = np.inf
 
 
-def decode(places: Places, sketch: Sketch, number: float) -> Placed:
+def decode(places: Places, sketch: Sketch) -> Placed:
     """Find places and shares of all components."""
     if places.concentration is not None or nearly_equal(places.shares.min(), places.shares.max()):
-        return _descend(places, sketch, number)
+        return _descend(Decoder(places, sketch))
     free = places._replace(concentration=np.ones(len(places.shares)))
-    placed = _descend(free, sketch, number)
+    placed = _descend(Decoder(free, sketch))
     _, order = linear_sum_assignment(np.abs(places.shares[:, None] - placed.shares))
     ordered = Placed(placed.means[order], places.shares)
-    return _improve(Decoder(places, sketch, number), ordered)
+    return _improve(Decoder(places, sketch), ordered)
 
 
-def _descend(places: Places, sketch: Sketch, number: float) -> Placed:
-    decoder, rng = Decoder(places, sketch, number), np.random.default_rng(0)
-    count, d = places.mean.shape
+def _descend(decoder: "Decoder") -> Placed:
+    rng, (count, d) = np.random.default_rng(0), decoder.places.mean.shape
     placed = Placed(np.zeros((0, d)), np.zeros(0))
     for k in range(count):
         mean, share = decoder.place(k, decoder.left(placed), rng)
@@ -276,13 +264,13 @@ def _descend(places: Places, sketch: Sketch, number: float) -> Placed:
 class Decoder:
     """Explains one sketch by components at places."""
 
-    def __init__(self, places: Places, sketch: Sketch, number: float) -> None:
-        self.places, self.sketch, self.number = places, sketch, number
+    def __init__(self, places: Places, sketch: Sketch) -> None:
+        self.places, self.sketch, self.number = places, sketch, sketch.number
         w = sketch.frequencies
         # the characteristic functions of the components around their means, (K, m)
         self.damping = np.exp(-np.einsum("mi,kij,mj->km", w, places.covariances, w) / 2)
         # a wave varies by 1/2 between records that lie anywhere
-        self.variance = sketch.wave_variance + number / 2
+        self.variance = sketch.noise_variance + sketch.number / 2
         self.known = places.concentration is None
 
     def waves(self, k: int, means: np.ndarray) -> np.ndarray:
@@ -293,11 +281,9 @@ class Decoder:
 
     def left(self, placed: Placed, without: int | None = None) -> np.ndarray:
         """What of the released waves the components do not explain."""
-        explained = np.zeros_like(self.sketch.waves)
-        for k in range(len(placed.means)):
-            if k != without:
-                explained += placed.shares[k] * self.waves(k, placed.means[k])
-        return self.sketch.waves - self.number * explained
+        components = (k for k in range(len(placed.means)) if k != without)
+        each = (placed.shares[k] * self.waves(k, placed.means[k]) for k in components)
+        return self.sketch.waves - self.number * sum(each, np.zeros_like(self.sketch.waves))
 
     def place(self, k: int, left: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
         """Find where component k explains most of what is left, from coarse to fine."""
@@ -332,21 +318,20 @@ class Decoder:
 
     def refine(self, placed: Placed) -> Placed:
         """Move all components downhill together, and their shares if these are unknown."""
-        shape = placed.means.shape
         start = placed.means.ravel()
         if not self.known:
             start = np.append(start, np.log(placed.shares / placed.shares.sum()))
-        lowest = minimize(self.loss, start, (shape,), jac=True, method="L-BFGS-B")
-        means = lowest.x[: placed.means.size].reshape(shape)
-        return Placed(means, self._shares(lowest.x[placed.means.size :]), float(lowest.fun))
+        lowest = minimize(self.loss, start, jac=True, method="L-BFGS-B")
+        return self._placed(lowest.x, float(lowest.fun))
 
-    def _shares(self, logits: np.ndarray) -> np.ndarray:
-        return self.places.shares if self.known else np.asarray(softmax(logits))
+    def _placed(self, x: np.ndarray, loss: float = np.inf) -> Placed:
+        means, logits = np.split(x, [self.places.mean.size])
+        shares = self.places.shares if self.known else softmax(logits)
+        return Placed(means.reshape(self.places.mean.shape), shares, loss)
 
-    def loss(self, x: np.ndarray, shape: tuple[int, int]) -> tuple[float, np.ndarray]:
+    def loss(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Minus the log posterior of places and shares, and its slope."""
-        means, logits = x[: shape[0] * shape[1]].reshape(shape), x[shape[0] * shape[1] :]
-        shares, m = self._shares(logits), len(self.sketch.frequencies)
+        (means, shares, _), m = self._placed(x), len(self.sketch.frequencies)
         waves = np.stack([self.waves(k, mean) for k, mean in enumerate(means)])
         off = self.number * shares @ waves - self.sketch.waves
         slope = off / self.variance
@@ -355,13 +340,12 @@ class Decoder:
         loss = off @ slope / 2 + from_prior @ pull / 2
         turned = waves[:, :m] * slope[m:] - waves[:, m:] * slope[:m]
         down = self.number * shares[:, None] * (turned @ self.sketch.frequencies)
-        slopes = down.ravel() + pull
-        if self.places.concentration is None:
+        slopes, concentration = down.ravel() + pull, self.places.concentration
+        if concentration is None:
             return loss, slopes
-        concentration = self.places.concentration
         along = self.number * waves @ slope
         of_logits = shares * (along - shares @ along + concentration.sum()) - concentration
-        return loss - concentration @ log_softmax(logits), np.append(slopes, of_logits)
+        return loss - concentration @ log_softmax(x[means.size :]), np.append(slopes, of_logits)
 
 
 def _improve(decoder: Decoder, placed: Placed) -> Placed:

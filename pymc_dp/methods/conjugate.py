@@ -63,8 +63,7 @@ class ExponentialFamily(NamedTuple):
     name: str
     # (log density, x) -> eta: compute eta from the derivatives of a graph in the tensor x
     statistics: Callable[[AnyVariable, Tensor], tuple[Tensor, ...]]
-    # eta -> tuple of points x: their average reproduces the expectation of every sufficient
-    # statistic, exactly
+    # eta -> points x: their average reproduces the expectation of every sufficient statistic
     rule: Callable[[Natural], tuple[np.ndarray, ...]]
     # eta -> x: a point of the support where derivatives are taken
     reference: Callable[[Natural], np.ndarray]
@@ -79,9 +78,8 @@ class ExponentialFamily(NamedTuple):
     random_parameters: Callable[[tuple[int, ...], np.random.Generator], Natural]
     # (eta, x, times) -> eta: the density around a point x, which weighs so many times as much
     around: Callable[[Natural, np.ndarray, float], Natural]
-    # whiten, restore ((eta, reference, unit) -> eta): to and from coordinates in which one
-    # record's statistics have a norm near 1: around the reference, in units of ``unit``, the
-    # curvature of one record. Linear in eta.
+    # whiten, restore ((eta, reference, unit) -> eta), linear in eta: to and from coordinates around
+    # the reference, in units of one record's curvature, where its statistics have a norm near 1
     whiten: Callable[[Natural, np.ndarray, np.ndarray], Natural] = _unchanged
     restore: Callable[[Natural, np.ndarray, np.ndarray], Natural] = _unchanged
 

@@ -102,10 +102,8 @@ MOST_NAMED = 6  # more elements of one array than these are not named one by one
 
 Draws = dict[str, np.ndarray]
 
-# draws as wide as records and privacy noise together make them, and the same without the noise's
-# width: None where they are too few to say
+# with the width of the privacy noise, and without: None where draws are too few to say
 Both = tuple[Draws, Draws | None]
-Trace = dict[str, tuple[tuple[str, ...], Any]]  # {name: (dims, array)}
 
 
 def draw_nothing(state: Any, draws: int, rng: np.random.Generator) -> None:
@@ -133,22 +131,19 @@ class Method(NamedTuple):
     compile: Callable[[str], Compiled]  # backend -> Compiled
     init: Callable[[np.random.Generator], Any]  # rng -> state
     query: Callable[..., Query]  # (state, rng) -> Query
-    # (state, draws, rng) -> {latent's value variable: (draws, ...) array}: as wide as the records
-    # alone make it
+    # (state, draws, rng) -> {value variable: (draws, ...)}: as wide as the records alone make it
     posterior: Callable[[Any, int, np.random.Generator], Draws]
     # state -> Dataset: the ``fit`` group: the released parameters
     describe: Callable[[Any], xr.Dataset]
     # state -> {name: (dims, array)}: what of a state goes to ``fit_stats`` after a release
-    trace: Callable[[Any], Trace]
+    trace: Callable[[Any], dict[str, tuple[tuple[str, ...], Any]]]
     settings: dict[str, Any]  # the method's own settings, for the result
-    # what it computes, in the order in which the algorithms run; none of a release by itself. What
-    # only chooses where an algorithm begins is not listed.
+    # what it computes, in the order in which they run; not what only chooses where they begin
     algorithms: tuple[str, ...]
-    # the same with the privacy noise, beside those without it: None where the caller declined them,
-    # and for states of which the noise is not known, as after an early stop
+    # the same with the privacy noise: None where the caller declined it, or it is not known, as
+    # after an early stop
     noise_aware: Callable[[Any, int, np.random.Generator], Both | None] = draw_nothing
-    # rng -> states: one state for each kind of release, to try its graphs at; the initial one if
-    # None
+    # rng -> states: one for each kind of release, to try its graphs at; the initial one if None
     rehearsal: Callable[[np.random.Generator], Sequence[Any]] | None = None
     # how many posterior draws there are where the releases themselves are the draws
     most_draws: int | None = None

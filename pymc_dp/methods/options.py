@@ -144,33 +144,25 @@ class NotConjugateError(Exception):
     """A kind of update does not fit; the text is a clause that says why, without a full stop."""
 
 
-# (records, structure, options) -> Method, or one on another scale of the latents; None where
-# options ask for the updates of a paper
-Build = Callable[[Records, Any, Any], Method | OnScale | None]
-
-
 class ModelClass(NamedTuple):
     """A class of models with updates of its own."""
 
     title: str
     # records -> structure: raises NotConjugateError where the model is of another class
     recognise: Callable[[Records], Any]
-    build: Build
-    # (records, structure) -> {variable: str}: what each latent and each term of the likelihood is
-    # to the updates
+    # (records, structure, options) -> method; None where options ask for the updates of a paper
+    build: Callable[[Records, Any, Any], Method | OnScale | None]
+    # (records, structure) -> {variable: what it is to the updates}, of latents and terms
     roles: Callable[[Records, Any], dict[str, str]]
     # (records, structure) -> what fits the model where no option asks for another algorithm
     algorithm: Callable[[Records, Any], str]
     options: tuple[str, ...]  # which of the options that not every class has it reads
-    # records -> whether the kinds of their latents and outcomes could be those of the class: only
-    # then is it of interest why the model does not belong to it
+    # records -> whether they could be of the class, so that it is of interest why they are not
     near: Callable[[Records], bool]
     forms: tuple[str, ...] = ()  # the values that ``form=`` may have, but for those of papers
-    # (records, structure) -> why the method is the one to take for the model; empty where another
-    # is as good
+    # (records, structure) -> why the method is the one to take; empty where another is as good
     better: Callable[[Records, Any], str] = lambda records, structure: ""
-    # {value of ``form=``: what builds it}, in the place of ``build``: forms of a paper. The first
-    # one has the options that ``build`` has not
+    # {``form=`` of a paper: what builds it}; the first one has the options that ``build`` has not
     of_papers: Mapping[str, Callable[[Records, Any, Any], Method]] = MappingProxyType({})
 
 
@@ -187,8 +179,7 @@ class MethodSpec(NamedTuple):
     # whether it takes every latent on its own scale, instead of the whole real line
     constrained: bool = False
     integrates: bool = False  # whether it integrates latents of single records or units out
-    # those it has updates for, in the order in which they are tried. Empty for a method that fits
-    # any model.
+    # those it has updates for, in the order in which they are tried; empty if it fits any model
     model_classes: tuple[ModelClass, ...] = ()
     # what fits any model where no option asks for another algorithm; None if its class decides
     algorithm: str | None = None

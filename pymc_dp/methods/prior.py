@@ -5,7 +5,6 @@ with an equal one. At the end stand graphs of latents at many draws at once.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -65,7 +64,6 @@ def draw_of_prior(variables: Sequence[AnyVariable], number: int) -> list[np.ndar
     return drawn
 
 
-@lru_cache(maxsize=4)  # all methods of a model that `explain` tries ask for the same
 def finite_draws(latents: tuple[AnyVariable, ...], number: int) -> np.ndarray | None:
     """Draw latents so often from their prior, and return what is finite, shape (draws, size)."""
     try:

@@ -62,9 +62,9 @@ from pymc_dp.methods.normal import (
     GaussianPosterior,
     NoisyAverage,
     Solved,
-    Spectrum,
     cavity,
     expected_precision,
+    floored,
     number_of,
     solve,
     spectral_edge,
@@ -453,8 +453,8 @@ class Fit(NamedTuple):
 
         def curvature(gammas: Gammas) -> np.ndarray:
             weights = self.weights(gammas)
-            spectrum = Spectrum.of(np.tensordot(weights, sums.value.curvature, axes=1))
-            return spectrum.floored(DEFAULTS.floor * edge * float(np.linalg.norm(weights)))
+            least = DEFAULTS.floor * edge * float(np.linalg.norm(weights))
+            return floored(np.tensordot(weights, sums.value.curvature, axes=1), least)
 
         # each noise precision's shape and energy, as far as they exceed their noise
         found: dict[str, Natural] = {}

@@ -100,9 +100,8 @@ class ScalarMixture(NamedTuple):
 
 def of_numbers(records: Records, of_units: bool) -> bool:
     """Whether records hold the outcomes of a mixture, which are numbers, and nothing else."""
-    if not records.mixtures or records.local_latents or not outcomes_alone(records, of_units):
-        return False
-    if records.observes_public or not records.prior_draws:
+    others = records.local_latents or records.observes_public or not records.prior_draws
+    if not records.mixtures or others or not outcomes_alone(records, of_units):
         return False
     return [len(records.shapes[leaf]) for leaf in records.drawn] == [1]
 

@@ -38,7 +38,6 @@ from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor
 from pymc_dp.privacy.contribution import Batch
 
-PROBE_COUNTS = (0, 1, 1)  # the whole numbers of probe rows at which components are compared
 SINGULAR = 1e-9  # relative eigenvalue below which a component does not determine its latents
 # prior standard deviations that a mean may lie from the prior's middle and from the start
 MOST_PRIOR_SDS = 4.0
@@ -48,6 +47,12 @@ ADVICE = (
     "Components may have become one, or have no records: then no location, spread or weight of "
     "theirs is right. Give priors, or initval=, that put each component near its records, by "
     "public numbers."
+)
+# signs of lost components, of the elements that have them
+LOST = (
+    f"has {{}} more than {MOST_PRIOR_SDS:g} standard deviations of the prior from the prior's "
+    "middle and from the start",
+    f"is more than {MOST_WIDTH_RATIO:g} times as wide in {{}} as in other components",
 )
 # (batch, v) -> log joint densities, (rows, K), and their slopes in each component's own latents,
 # (rows, K, d)
@@ -165,7 +170,7 @@ def _curvature(
 
     row, units = probe_rows(records, rng, [0]), np.eye(trial.prior.d)
     curvature = np.stack([fall(row, units[own].sum(axis=0)) for own in blocks.T], axis=-1)
-    for whole in PROBE_COUNTS:
+    for whole in (0, 1, 1):
         rows, v = probe_rows(records, rng, [whole]), rng.normal(size=trial.prior.d)
         if not nearly_equal(fall(rows, v), np.einsum("kde,ke->kd", curvature, v[blocks])):
             raise NotConjugateError("a component is not Gaussian of known covariance")
@@ -224,63 +229,33 @@ def lost_components(records: Records, slope: Gradient, described: xr.Dataset) ->
     """
     precision = np.diag(prior_curvature(slope, records.start))
     unit = np.where(precision > 0, precision, np.nan) ** 0.5
-    terms = zip(records.term_names, records.batch.terms, strict=True)
-    ancestries = [set(ancestors([term])) for name, term in terms if name in records.mixtures]
-    of_any, sizes = set().union(*ancestries), [x.size for x in records.point.values()]
-    read = np.repeat([latent in of_any for latent in records.latents.values()], sizes)
-    mixtures = f"of the mixture {quoted(records.mixtures)}"
-    far = _far(records, slope, described, unit) & read
-    empty = _known_less(records, ancestries, described, unit)
-    texts = []
-    if far.any():
-        texts.append(
-            f"The posterior {mixtures} has {_named(records, far)} more than "
-            f"{MOST_PRIOR_SDS:g} standard deviations of the prior from the prior's middle "
-            f"and from the start. {ADVICE}"
-        )
-    if empty.any():
-        texts.append(
-            f"The posterior {mixtures} is more than {MOST_WIDTH_RATIO:g} times as wide in "
-            f"{_named(records, empty)} as in other components. {ADVICE}"
-        )
-    return tuple(Doubt(Kind.MERGED, tuple(records.mixtures), text) for text in texts)
+    variance = described["standard_deviation"] ** 2 + np.diag(described["noise_covariance"])
+    each = (described["mean_vector"], variance**0.5)
+    # nan where the posterior has other coordinates
+    mean, sd = (x.reindex(rows=records.labels).to_numpy() for x in each)
+    far = np.minimum(abs(mean - records.start) * unit, abs(slope(mean)) / unit) > MOST_PRIOR_SDS
+    widths = [np.atleast_1d(x) for x in records.split(sd * unit)]
+    wide = [x > MOST_WIDTH_RATIO * x.min(axis=-1, keepdims=True) for x in widths]
+    signs = (far, np.concatenate([x.ravel() for x in wide]))
+    latents = np.repeat([*records.point], [x.size for x in widths])
+    found, mixtures = [], tuple(records.mixtures)
+    for sign, names, says in zip(signs, _latents_of_mixtures(records), LOST, strict=True):
+        labels = np.array(records.labels)[sign & np.isin(latents, names)]
+        if labels.size:
+            text = f"The posterior of the mixture {quoted(mixtures)} {says.format(quoted(labels))}"
+            found.append(Doubt(Kind.MERGED, mixtures, f"{text}. {ADVICE}"))
+    return tuple(found)
 
 
-def _far(
-    records: Records,
-    slope: Callable[[np.ndarray], np.ndarray],
-    described: xr.Dataset,
-    unit: np.ndarray,
-) -> np.ndarray:
-    """Which means are far from the prior's middle and from the start, in its sds there, (d,)."""
-    if described["rows"].to_numpy().tolist() != records.labels:  # other coordinates
-        return np.zeros(records.size, bool)
-    mean = described["mean_vector"].to_numpy()
-    from_start = abs(mean - records.start) * unit
-    from_middle = abs(slope(mean)) / unit
-    return np.asarray(np.minimum(from_start, from_middle) > MOST_PRIOR_SDS)
-
-
-def _known_less(
-    records: Records, ancestries: list[set[AnyVariable]], described: xr.Dataset, unit: np.ndarray
-) -> np.ndarray:
-    """Which latents of a component are known far less well than those of another, (d,)."""
-    variance = described["standard_deviation"].to_numpy() ** 2
-    variance = variance + np.diag(described["noise_covariance"].to_numpy())
-    sd = dict(zip(map(str, described["rows"].to_numpy()), variance**0.5, strict=True))
-    widths = np.array([sd.get(label, np.nan) for label in records.labels]) * unit
-    parts = records.split(widths)
-    wide = [np.zeros(part.shape, bool) for part in parts]
-    for ancestry in ancestries:
-        own = {name for name, latent in records.latents.items() if latent in ancestry}
-        dirichlet = [n for n in own if issubclass(records.distributions[n], DirichletRV)]
-        counts = {records.point[name].shape[-1] + 1 for name in dirichlet}
-        for name, part, which in zip(records.point, parts, wide, strict=True):
-            if name in own and name not in dirichlet and {*part.shape[-1:]} & counts:
-                least = part.min(axis=-1, keepdims=True)
-                which |= part > MOST_WIDTH_RATIO * least
-    return np.concatenate([which.ravel() for which in wide])
-
-
-def _named(records: Records, chosen: np.ndarray) -> str:
-    return quoted(label for label, which in zip(records.labels, chosen, strict=True) if which)
+def _latents_of_mixtures(records: Records) -> tuple[list[str], list[str]]:
+    """Names of the latents that mixtures read, and of those with an entry for each component."""
+    read, by_component = [], []
+    for outcome, term in zip(records.term_names, records.batch.terms, strict=True):
+        ancestry = set(ancestors([term])) if outcome in records.mixtures else ()
+        own = [name for name, latent in records.latents.items() if latent in ancestry]
+        weights = [name for name in own if issubclass(records.distributions[name], DirichletRV)]
+        counts = {records.point[name].shape[-1] + 1 for name in weights}
+        others = [name for name in own if name not in weights]
+        read += own
+        by_component += [name for name in others if {*records.point[name].shape[-1:]} & counts]
+    return read, by_component

@@ -22,7 +22,7 @@ from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate import nearly_equal, probe_rows
 from pymc_dp.methods.method import Compiled, PrivateStart, Values
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components, recognise
-from pymc_dp.methods.normal import Spectrum, number_of
+from pymc_dp.methods.normal import number_of, with_eigenvalues
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, Noisy, Query, RowContribution
@@ -130,7 +130,7 @@ def places_of(records: Records, model: MixtureModel, compute: Components) -> Pla
     seen = np.linalg.solve(model.curvature, compute(batch, zeros)[1][..., None])[..., 0]
     if not all(nearly_equal(seen[:, 0], other) for other in np.swapaxes(seen, 0, 1)):
         return None
-    unit = Spectrum.of(model.curvature.mean(axis=0)).root()
+    unit = with_eigenvalues(model.curvature.mean(axis=0), np.sqrt)
     shares = _shares(compute, model, batch, seen[:, 0])
     if shares is None:
         return None

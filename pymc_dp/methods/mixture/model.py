@@ -20,8 +20,6 @@ from pytensor.tensor.special import LogSumExp
 
 from pymc_dp.methods.conjugate import (
     DIRICHLET,
-    AtPoint,
-    Point,
     at_point,
     conjugate_prior,
     for_each_row,
@@ -57,6 +55,7 @@ LOST = (
 # (batch, v) -> log joint densities, (rows, K), and their slopes in each component's own latents,
 # (rows, K, d)
 Components = Callable[[Batch, np.ndarray], tuple[np.ndarray, np.ndarray]]
+Trial = Callable[..., tuple[np.ndarray, ...]]  # (one row, v, others) -> (K,), (K, all of v)
 
 
 class Mixture(NamedTuple):
@@ -103,14 +102,13 @@ def recognise(records: Records) -> MixtureModel:
     for name in prior.gammas:
         if records.latents[name] in ancestry:
             raise NotConjugateError(f"the spread of a component is unknown: it depends on `{name}`")
-    trial = _trial(records, prior, joint)
-    rng = np.random.default_rng(0)
-    blocks = _blocks(records, trial, rng)
-    curvature = _curvature(records, trial, blocks, rng)
+    start = np.concatenate([records.point[name].ravel() for name in prior.shapes])
+    trial, zeros, rng = _trial(records, prior, joint), np.zeros(prior.d), np.random.default_rng(0)
+    blocks = _blocks(records, trial, zeros, rng)
+    curvature = _curvature(records, trial, zeros, blocks, rng)
     concentration = np.ones(len(blocks))
     if weights:
-        concentration = _concentration(records, trial, weights, rng)
-    start = np.concatenate([records.point[name].ravel() for name in prior.shapes])
+        concentration = _concentration(records, trial, zeros, weights, rng)
     return MixtureModel(prior, joint, weights, concentration, blocks, curvature, start)
 
 
@@ -126,30 +124,22 @@ def mixture_of(term: AnyVariable) -> Mixture | None:
     return Mixture(joint, tuple(int(a) for a in axes), weights)
 
 
-class _Trial(NamedTuple):
-    """Log joint densities of one probe record, and their slopes in all Gaussian latents."""
-
-    prior: GaussianPrior
-    even: Point  # at which the components have even weights
-    evaluate: AtPoint  # (rows, point) -> (K,), (K, d)
-
-    def slopes(self, rows: Batch, v: np.ndarray) -> np.ndarray:
-        """Slopes where the components have even weights."""
-        return self.evaluate(rows, self.even | self.prior.point(v))[1]
-
-
-def _trial(records: Records, prior: GaussianPrior, joint: Tensor) -> _Trial:
+def _trial(records: Records, prior: GaussianPrior, joint: Tensor) -> Trial:
+    """Compile log joint densities and their slopes in v, with even weights where none are given."""
     gaussian = [records.latents[name] for name in prior.shapes]
     row = probe_rows(records, np.random.default_rng(0), [1])
     [count] = at_point(records, records.single, [joint.shape[0]])(row, records.point)
     each = pt.stack([flat_gradient(joint[k], gaussian) for k in range(int(count))])
-    return _Trial(prior, ones(records), at_point(records, records.single, [joint, each]))
+    evaluate, even = at_point(records, records.single, [joint, each]), ones(records)
+    return lambda rows, v, others={}: evaluate(rows, even | prior.point(v) | others)
 
 
-def _blocks(records: Records, trial: _Trial, rng: np.random.Generator) -> np.ndarray:
+def _blocks(
+    records: Records, trial: Trial, zeros: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     """Find the coordinates that each component depends on; no two share one."""
     of = quoted(records.term_names)
-    slopes = trial.slopes(probe_rows(records, rng, [1]), rng.normal(size=trial.prior.d))
+    _, slopes = trial(probe_rows(records, rng, [1]), rng.normal(size=zeros.size))
     own = [np.flatnonzero(slope) for slope in slopes]
     if len({len(block) for block in own}) > 1 or not len(own[0]):
         raise NotConjugateError(f"the components of {of} have different numbers of latents")
@@ -160,18 +150,22 @@ def _blocks(records: Records, trial: _Trial, rng: np.random.Generator) -> np.nda
 
 
 def _curvature(
-    records: Records, trial: _Trial, blocks: np.ndarray, rng: np.random.Generator
+    records: Records,
+    trial: Trial,
+    zeros: np.ndarray,
+    blocks: np.ndarray,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """Difference the slopes, and prove that they are affine with the same matrix everywhere."""
-    each, zeros = np.arange(len(blocks))[:, None], np.zeros(trial.prior.d)
+    each = np.arange(len(blocks))[:, None]
 
     def fall(rows: Batch, v: np.ndarray) -> np.ndarray:
-        return np.asarray((trial.slopes(rows, zeros) - trial.slopes(rows, v))[each, blocks])
+        return np.asarray((trial(rows, zeros)[1] - trial(rows, v)[1])[each, blocks])
 
-    row, units = probe_rows(records, rng, [0]), np.eye(trial.prior.d)
+    row, units = probe_rows(records, rng, [0]), np.eye(zeros.size)
     curvature = np.stack([fall(row, units[own].sum(axis=0)) for own in blocks.T], axis=-1)
     for whole in (0, 1, 1):
-        rows, v = probe_rows(records, rng, [whole]), rng.normal(size=trial.prior.d)
+        rows, v = probe_rows(records, rng, [whole]), rng.normal(size=zeros.size)
         if not nearly_equal(fall(rows, v), np.einsum("kde,ke->kd", curvature, v[blocks])):
             raise NotConjugateError("a component is not Gaussian of known covariance")
     values = np.linalg.eigvalsh(curvature)
@@ -181,17 +175,16 @@ def _curvature(
 
 
 def _concentration(
-    records: Records, trial: _Trial, weights: str, rng: np.random.Generator
+    records: Records, trial: Trial, zeros: np.ndarray, weights: str, rng: np.random.Generator
 ) -> np.ndarray:
     """Read the weights' prior; prove that each component has the logarithm of its own weight."""
-    shape, zeros = records.point[weights].shape, trial.prior.point(np.zeros(trial.prior.d))
+    shape = records.point[weights].shape
     rows, w = probe_rows(records, rng, [1]), rng.uniform(0.2, 0.8, shape)
     prior = conjugate_prior(records, {weights: DIRICHLET}, rng)
-    points = (trial.even | zeros, trial.even | zeros | {weights: w})
-    even, uneven = (trial.evaluate(rows, point)[0] for point in points)
+    even, uneven = trial(rows, zeros)[0], trial(rows, zeros, {weights: w})[0]
     if even.shape != shape or not nearly_equal(uneven - even, np.log(w)):
         raise NotConjugateError(f"`{weights}` is not the weights of the components")
-    return prior.messages[weights](points[1])[0] + 1
+    return prior.messages[weights](ones(records) | {weights: w})[0] + 1
 
 
 def components(records: Records, model: MixtureModel, backend: str) -> Components:

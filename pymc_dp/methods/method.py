@@ -191,7 +191,7 @@ class PrivateStart(NamedTuple):
 
     share: float  # of the budget
     fields: Mapping[str, Any]  # of its method: how it makes them
-    values: Callable[[Any], Values]  # state -> where latents were found; others begin as they are
+    values: Callable[[Any], Values]  # state -> estimates of latents; others begin as they are
 
     def stages(self, method: Method, begin: Callable[[Values], Any]) -> tuple[Stage, Stage]:
         """Return what releases the start, with states reported as the method's, and the method."""

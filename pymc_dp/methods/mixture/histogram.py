@@ -20,7 +20,6 @@ from pymc_dp.engine.outcomes import outcomes_alone
 from pymc_dp.methods.method import Compiled, PrivateStart, Values
 from pymc_dp.methods.prior import finite_draws, prior_gradient
 from pymc_dp.model import Records
-from pymc_dp.model.compilation import function
 from pymc_dp.privacy.contribution import Batch, Noisy, Query
 
 
@@ -62,12 +61,8 @@ class ScalarMixture(NamedTuple):
     dtype: str  # of the outcomes
     draws: np.ndarray  # of all latents from the prior, (n, d); the first is the initial point
     outcomes: np.ndarray  # drawn for them, sorted
-    # (batch of outcomes, latents) -> log densities (rows,), and their slopes (rows, d)
-    density: Callable[[Batch, np.ndarray], np.ndarray]
-    slopes: Callable[[Batch, np.ndarray], np.ndarray]
-    # latents -> log prior density, and its slope
-    prior: Callable[..., np.ndarray]
-    slope_of_prior: Callable[[np.ndarray], np.ndarray]
+    # (outcomes, latents) -> log densities, (rows,), and of the prior; slopes, (rows, d) and (d,)
+    evaluate: Callable[[Batch, np.ndarray], tuple[np.ndarray, ...]]
 
     @classmethod
     def of(cls, records: Records) -> Self | None:
@@ -85,16 +80,15 @@ class ScalarMixture(NamedTuple):
         pooled = pooled[np.isfinite(pooled)]
         if not pooled.size:
             return None
+        densities = on_batch(records, [], [records.batch.log_likelihood(), records.prior], "python")
+        slopes, of_prior = each_gradient(records, "python"), prior_gradient(records, "python")
         return cls(
             records,
             leaf,
             dtype,
             latents,
             pooled,
-            density=on_batch(records, [], records.batch.log_likelihood(), "python"),
-            slopes=each_gradient(records, "python"),
-            prior=function(list(records.latents.values()), records.prior, "python"),
-            slope_of_prior=prior_gradient(records, "python"),
+            lambda batch, z: (*densities(batch, z), slopes(batch, z), of_prior(z)),
         )
 
 
@@ -204,8 +198,7 @@ def _loss(
     """Minus the log posterior density, given counts of these variances, and its slope."""
     batch = {mixture.leaf: points.values.astype(mixture.dtype)}
     with np.errstate(all="ignore"):
-        logs, slopes = mixture.density(batch, z), mixture.slopes(batch, z)
-        log_prior, of_prior = mixture.prior(*mixture.records.split(z)), mixture.slope_of_prior(z)
+        logs, log_prior, slopes, of_prior = mixture.evaluate(batch, z)
         each = points.width * np.exp(np.minimum(np.nan_to_num(logs, nan=-np.inf), 700.0))
         shares = np.bincount(points.owner, each, len(counts))
         # the number of records that explains the counts best

@@ -231,13 +231,13 @@ def lost_components(records: Records, slope: Gradient, described: xr.Dataset) ->
     wide = [x > MOST_WIDTH_RATIO * x.min(axis=-1, keepdims=True) for x in widths]
     signs = (far, np.concatenate([x.ravel() for x in wide]))
     latents = np.repeat([*records.point], [x.size for x in widths])
-    found, mixtures = [], tuple(records.mixtures)
+    doubts, mixtures = [], tuple(records.mixtures)
     for sign, names, says in zip(signs, _latents_of_mixtures(records), LOST, strict=True):
         labels = np.array(records.labels)[sign & np.isin(latents, names)]
         if labels.size:
             text = f"The posterior of the mixture {quoted(mixtures)} {says.format(quoted(labels))}"
-            found.append(Doubt(Kind.MERGED, mixtures, f"{text}. {ADVICE}"))
-    return tuple(found)
+            doubts.append(Doubt(Kind.MERGED, mixtures, f"{text}. {ADVICE}"))
+    return tuple(doubts)
 
 
 def _latents_of_mixtures(records: Records) -> tuple[list[str], list[str]]:

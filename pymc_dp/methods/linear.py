@@ -312,9 +312,6 @@ class RoundOptions(BatchOptions):
         return OnScale(False, lambda records: whitened_method(records, terms, find_start))
 
 
-KAPPA = 0.7  # where a class of models has no default of its own
-
-
 @dataclass(frozen=True, kw_only=True)
 class VipsOptions(RoundOptions):
     """The options of `vips`; None stands for the default of the model's class."""
@@ -333,7 +330,7 @@ class VipsOptions(RoundOptions):
     )
     kappa: float | None = option(None, "see ``tau0``", (0, 1))
 
-    def rate(self, t: int, kappa: float = KAPPA) -> float:
+    def rate(self, t: int, kappa: float = 0.7) -> float:
         """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""
         kappa = kappa if self.kappa is None else self.kappa
         return min(1.0, float((self.tau0 + t) ** -kappa))

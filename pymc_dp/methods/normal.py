@@ -389,10 +389,6 @@ def solve(
     return Solved(linear, precision, covariance, gammas)
 
 
-# eigenvalues of correlations are at least so large
-LEAST_EIGENVALUE = 1e-12
-
-
 class GaussianPosterior(NamedTuple):
     """Gaussian latents v jointly, and the precisions behind them."""
 
@@ -468,6 +464,6 @@ def draw_gaussian(
         return mean + covariance**0.5 * rng.normal(size=(draws, len(mean)))
     # in units of the latents, which may be of any size, rounding makes no eigenvalue negative
     unit = np.sqrt(np.diag(covariance))
-    correlation = floored(covariance / np.outer(unit, unit), LEAST_EIGENVALUE)
+    correlation = floored(covariance / np.outer(unit, unit), 1e-12)
     root = unit[:, None] * np.linalg.cholesky(correlation)
     return np.asarray(mean + rng.normal(size=(draws, len(mean))) @ root.T)

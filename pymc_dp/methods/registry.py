@@ -67,8 +67,6 @@ from pymc_dp.methods.vips import belief_nets, conjugate, topics
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
 
-WIDTH = 100
-
 
 @dataclass(frozen=True, kw_only=True)
 class SgldOptions(BatchOptions):
@@ -393,4 +391,4 @@ def options_list() -> str:
     lines = [
         f"* ``{keyword}`` ({', '.join(names)}): {doc}" for (keyword, doc), names in takers.items()
     ]
-    return "\n".join(textwrap.fill(line, WIDTH - 4, subsequent_indent="  ") for line in lines)
+    return "\n".join(textwrap.fill(line, 96, subsequent_indent="  ") for line in lines)

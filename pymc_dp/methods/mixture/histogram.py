@@ -42,7 +42,6 @@ class Defaults(NamedTuple):
 DEFAULTS = Defaults()
 
 HISTOGRAM = "outcome histogram"
-LARGEST_LOSS = 1e300  # where densities are no numbers; its slope is 0
 
 
 class State(NamedTuple):
@@ -209,5 +208,5 @@ def _loss(
         along = (number * off[points.owner] * each)[:, None]
         slope = np.where(along == 0, 0.0, along * slopes).sum(axis=0) - of_prior
     if not np.isfinite(value) or not np.isfinite(slope).all():
-        return LARGEST_LOSS, np.zeros_like(z)
+        return 1e300, np.zeros_like(z)
     return value, slope

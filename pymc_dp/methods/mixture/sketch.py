@@ -64,10 +64,9 @@ class Places(NamedTuple):
     def exchangeable(self) -> bool:
         """Whether components differ in nothing that is known of them."""
         k, d = self.mean.shape
-        known = (self.shares, self.covariances, self.mean)
-        blocks = self.precision.reshape(k, d, k, d)
-        own = blocks[np.arange(k), :, np.arange(k)]
-        return all(nearly_equal(each[0], other) for each in (*known, own) for other in each)
+        own = self.precision.reshape(k, d, k, d)[np.arange(k), :, np.arange(k)]
+        known = (self.shares, self.covariances, self.mean, own)
+        return all(nearly_equal(each[0], other) for each in known for other in each)
 
     @property
     def largest_sd(self) -> float:

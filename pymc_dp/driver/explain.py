@@ -21,7 +21,7 @@ from pymc_dp.driver.fit import model_in_use, separation, set_up
 from pymc_dp.driver.result import rehearse_result
 from pymc_dp.driver.run import compile_method
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.method import Algorithm, Method
+from pymc_dp.methods.method import Method
 from pymc_dp.methods.mixture.histogram import of_numbers
 from pymc_dp.methods.options import MethodSpec, match, require_integrable, require_shared_latents
 from pymc_dp.methods.registry import METHODS
@@ -43,7 +43,7 @@ class Fits(NamedTuple):
     # {variable: role}: what each latent and each term of the likelihood is to the updates
     roles: Mapping[str, str] = MappingProxyType({})
     # what runs where no option asks for another; None if the method does not fit
-    algorithm: Algorithm | None = None
+    algorithm: str | None = None
     better: str = ""  # why it is the method to take; empty where another is as good
 
     def __str__(self) -> str:

@@ -29,7 +29,7 @@ from pymc_dp.contributions.gradients import padded
 from pymc_dp.errors import UnbookedError, UnreadableError
 from pymc_dp.ledger.file import locked
 from pymc_dp.ledger.ledger import Booking, Ledger
-from pymc_dp.methods.method import Compiled, Method, in_words
+from pymc_dp.methods.method import Compiled, Method
 from pymc_dp.model import PrivateData, Records
 from pymc_dp.model.compilation import compile_mode
 from pymc_dp.model.graphs import all_variables, tensor_constants
@@ -312,7 +312,7 @@ def run_releases(
         wall = build_wall(setup, compiled, reserve=account, done=done, made=made)
         release = wall.release if checkpoint is None else partial(checkpoint.release, wall)
         states = run(release, states, ask, update, steps, callbacks)
-    coins, algorithm = (wall.random.label, wall.random.valid), in_words(method.algorithms)
+    coins, algorithm = (wall.random.label, wall.random.valid), ", then ".join(method.algorithms)
     return states, Outcome(
         setup.name, plan, wall.made, *coins, compiled.is_exact, algorithm=algorithm
     )

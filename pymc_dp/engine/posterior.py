@@ -32,7 +32,7 @@ from pymc_dp.engine.sampler import (
     draw_by_importance,
 )
 from pymc_dp.methods.method import Both, Draws
-from pymc_dp.methods.normal import Spectrum, draws_without_noise
+from pymc_dp.methods.normal import draws_without_noise, with_eigenvalues
 from pymc_dp.methods.prior import Gradient, finite_draws, prior_gradient, prior_precision
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable
@@ -61,8 +61,8 @@ class NormalPrior(NamedTuple):
         near = without_tails(draws)
         sd = _not_extreme(near.std(axis=0))
         white = (near - near.mean(axis=0)) / sd
-        correlations = Spectrum.of(white.T @ white / len(white))
-        inverse = correlations.replaced(1 / np.maximum(correlations.values, LEAST_SHARE))
+        correlations = white.T @ white / len(white)
+        inverse = with_eigenvalues(correlations, lambda x: 1 / np.maximum(x, LEAST_SHARE))
         return cls(near.mean(axis=0), inverse / np.outer(sd, sd) / CONSTANTS.prior_width)
 
     def regression(self, draws: np.ndarray, others: np.ndarray) -> np.ndarray:

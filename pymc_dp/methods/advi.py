@@ -1,11 +1,7 @@
-"""dp_advi and dp_fullrank_advi: rounds in whitened coordinates, for any model.
-
-Options of gradient steps put the steps of private ADVI (`pymc_dp.papers`) before them, and
-``noise_aware=False`` leaves these alone, as in the paper.
-"""
+"""dp_advi and dp_fullrank_advi: rounds in whitened coordinates, after gradient steps if asked."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -56,13 +52,8 @@ class AdviOptions(Options):
         None, "survey weights: a private column with a public upper bound"
     )
 
-    takes_rounds: bool = field(init=False)  # whether rounds in whitened coordinates end the fit
-
     def __post_init__(self) -> None:
-        aware = self.noise_aware  # without noise, too, rounds find the mode
         super().__post_init__()
-        alone = not self.noisy and self.asks_for_steps
-        object.__setattr__(self, "takes_rounds", bool(aware) and not alone)
         # another class may count records otherwise
         if type(self.weights) not in (type(None), SurveyWeights):
             raise TypeError(
@@ -80,6 +71,11 @@ class AdviOptions(Options):
         """Whether the caller has set an option of gradient steps, or more releases than rounds."""
         many = self.n is not None and self.n > default_length(self.noisy)
         return many or self.rules_out_rounds
+
+    @property
+    def takes_rounds(self) -> bool:
+        """Whether rounds in whitened coordinates end the fit: without noise they find the mode."""
+        return self.noise_aware and (self.noisy or not self.asks_for_steps)
 
     @property
     def takes_steps(self) -> bool:

@@ -1,21 +1,17 @@
 """Conjugate exponential families, and blocks of latents that have them as priors.
 
 The log density of a conjugate block x is ``<eta, t(x)> + const``. Its derivatives at any one point
-determine eta, so sufficient statistics of a user's graph need no pattern matching. First what a
-family is, then the families, one after the other, and the draws of a block whose natural parameters
-were released with noise.
+determine eta, so sufficient statistics of a user's graph need no pattern matching. The prior of a
+block decides its family, and messages at random points prove that it is conjugate.
 
-Then blocks: proof, messages of the prior, and what a result says. Graphs are compiled as functions
-of rows and points, and tried at random ones. The prior of a block decides its family, and its
-messages prove that it is conjugate. Expectations under a factorised posterior are then exact: a
-rule is a list of points whose plain average reproduces the expectation of a group's sufficient
-statistics. The natural parameters that reach one block are linear in the statistics of every other,
-so their average over the product of the rules is their expectation.
+Expectations under a factorised posterior are then exact: a rule is a list of points whose plain
+average reproduces the expectation of a group's sufficient statistics. What reaches one block is
+linear in the statistics of every other: its average over the product of rules is its expectation.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -41,7 +37,7 @@ from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.methods.prior import gradients, made_once, two_derivatives
 from pymc_dp.model import Records
 from pymc_dp.model.batch import RecordGraph
-from pymc_dp.model.compilation import as_written, function, without_c
+from pymc_dp.model.compilation import function, without_c
 from pymc_dp.model.graphs import AnyVariable, Tensor
 from pymc_dp.model.split import named_dims
 from pymc_dp.privacy.contribution import Batch
@@ -67,8 +63,7 @@ class ExponentialFamily(NamedTuple):
     name: str
     # (log density, x) -> eta: compute eta from the derivatives of a graph in the tensor x
     statistics: Callable[[AnyVariable, Tensor], tuple[Tensor, ...]]
-    # eta -> tuple of points x: their average reproduces the expectation of every sufficient
-    # statistic, exactly
+    # eta -> points x: their average reproduces the expectation of every sufficient statistic
     rule: Callable[[Natural], tuple[np.ndarray, ...]]
     # eta -> x: a point of the support where derivatives are taken
     reference: Callable[[Natural], np.ndarray]
@@ -83,9 +78,8 @@ class ExponentialFamily(NamedTuple):
     random_parameters: Callable[[tuple[int, ...], np.random.Generator], Natural]
     # (eta, x, times) -> eta: the density around a point x, which weighs so many times as much
     around: Callable[[Natural, np.ndarray, float], Natural]
-    # whiten, restore ((eta, reference, unit) -> eta): to and from coordinates in which one
-    # record's statistics have a norm near 1: around the reference, in units of ``unit``, the
-    # curvature of one record. Linear in eta.
+    # whiten, restore ((eta, reference, unit) -> eta), linear in eta: to and from coordinates around
+    # the reference, in units of one record's curvature, where its statistics have a norm near 1
     whiten: Callable[[Natural, np.ndarray, np.ndarray], Natural] = _unchanged
     restore: Callable[[Natural, np.ndarray, np.ndarray], Natural] = _unchanged
 
@@ -241,9 +235,8 @@ DIRICHLET = ExponentialFamily(
 )
 
 
-# Inverse gamma blocks: variances of Normal outcomes and latents. One over such a variance is a
-# precision with a Gamma distribution. The log density -a log x - b / x of a variance x has the
-# coefficients (a, b) of the same likelihood in the precision.
+# One over an inverse gamma variance x is a Gamma precision; the log density -a log x - b / x has
+# the coefficients (a, b) of the same likelihood in the precision.
 
 
 def of_precision(eta: Natural) -> Natural:
@@ -287,9 +280,6 @@ INVERSE_GAMMA = ExponentialFamily(
     restore=lambda eta, at, unit: (eta[0], eta[1] * at),
 )
 
-# Draws that include the privacy noise: every draw first puts as much of it on what was released
-# about the records, which is the posterior of the true sums where nothing else is known about them.
-
 
 class NoisyBlock(NamedTuple):
     """Natural parameters of one block, with noise on the part that was released."""
@@ -308,7 +298,10 @@ def within_bounds(family: ExponentialFamily, likelihood: Natural, variances: Nat
 def draw(
     family: ExponentialFamily, block: NoisyBlock, draws: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw a block, each draw with its own noise on what was released."""
+    """Draw a block, each draw with its own noise on what was released.
+
+    That is the posterior of the true sums where nothing else is known about them.
+    """
     values = []
     for _ in range(draws):
         noise = tuple(v**0.5 * rng.standard_normal(v.shape) for v in block.variances)
@@ -495,12 +488,12 @@ def rules_of(
     own: str | None = None,
 ) -> list[Rule]:
     """Return the rule of every block; of the block ``own``, its reference point alone."""
-    return [
-        [{name: family.reference(posterior[name])}]
-        if name == own
-        else [{name: x} for x in family.rule(posterior[name])]
-        for name, family in families.items()
-    ]
+
+    def points(name: str, family: ExponentialFamily) -> Iterable[np.ndarray]:
+        eta = posterior[name]
+        return [family.reference(eta)] if name == own else family.rule(eta)
+
+    return [[{name: x} for x in points(name, family)] for name, family in families.items()]
 
 
 def grid(rules: Iterable[Rule]) -> Iterator[Point]:
@@ -520,31 +513,15 @@ def at_point(
     graph: RecordGraph,
     outputs: Iterable[AnyVariable],
     further: Sequence[AnyVariable] = (),
-    backend: str | None = "python",
+    backend: str = "python",
 ) -> AtPoint:
-    """Compile graphs of records, with ``further`` inputs; as they are written without a backend."""
-    inputs, outputs = [*further, *graph.inputs.values(), *records.latents.values()], list(outputs)
-    fn = function(inputs, outputs, backend) if backend else as_written(inputs, outputs)
+    """Compile graphs of records, with ``further`` inputs."""
+    inputs = [*further, *graph.inputs.values(), *records.latents.values()]
+    fn = function(inputs, list(outputs), backend)
 
     def evaluate(rows: Batch, point: Point, *values: np.ndarray) -> tuple[np.ndarray, ...]:
         leaves = [rows[name] for name in graph.inputs]
         return tuple(fn(*values, *leaves, *[point[name] for name in records.latents]))
-
-    return evaluate
-
-
-def at_few_points(
-    records: Records, outputs: Sequence[AnyVariable], further: Sequence[AnyVariable] = ()
-) -> AtPoint:
-    """Return what `at_point` does for one record, for decisions: rewritten only if not finite."""
-    rewritten = cache(partial(at_point, records, records.single, outputs, further))
-    written = at_point(records, records.single, outputs, further, None)
-
-    def evaluate(rows: Batch, point: Point, *values: np.ndarray) -> tuple[np.ndarray, ...]:
-        with np.errstate(all="ignore"):
-            results = written(rows, point, *values)
-        is_finite = all(np.isfinite(x).all() for x in results)
-        return results if is_finite else rewritten()(rows, point, *values)
 
     return evaluate
 
@@ -586,7 +563,7 @@ def probe_point(
     }
 
 
-def nearly_equal(first: np.ndarray, second: np.ndarray) -> bool:
+def nearly_equal(first: np.ndarray, second: np.ndarray | float) -> bool:
     """Whether two evaluations of a graph are the same up to rounding; nan equals nothing."""
     scale = max(1.0, float(np.abs(first).max(initial=0.0)))
     return bool((np.abs(first - second) <= TOLERANCE * scale).all())

@@ -18,12 +18,13 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 from scipy.special import log_ndtr
 
+from pymc_dp.accounting.plan import LARGEST
 from pymc_dp.contributions.polya_gamma_and_sites import AVERAGED, Estimating
 from pymc_dp.engine.method import RoundTerms, check_length, default_length, whitened_method
 from pymc_dp.methods.conjugate import (
     GAMMA,
     INVERSE_GAMMA,
-    at_few_points,
+    at_point,
     for_each_row,
     gaussian_latents,
     nearly_equal,
@@ -48,10 +49,7 @@ from pymc_dp.privacy.contribution import Batch
 GAUSSIAN, LOGISTIC, PROBIT, OTHER = "Gaussian", "logistic", "probit", "other"
 PROBIT_SLOPE = (2 / np.pi) ** 0.5  # slope of log Phi(psi) at psi = 0
 # absolute slope, and second derivative, of the log likelihood of one outcome, yes or no, at psi = 0
-BINARY_SLOPES = {
-    LOGISTIC: (np.array(0.5), np.array(-0.25)),
-    PROBIT: (np.array(PROBIT_SLOPE), np.array(-(PROBIT_SLOPE**2))),
-}
+BINARY_SLOPES = {LOGISTIC: (0.5, -0.25), PROBIT: (PROBIT_SLOPE, -(PROBIT_SLOPE**2))}
 POINTS = 4  # random values of psi at which a likelihood is compared with a form
 SMALL = 1e-6  # below it tanh(c/2) / c is its limit
 
@@ -62,12 +60,10 @@ class Predictor(NamedTuple):
     psi: Tensor  # the predictor; J entries
     cut: Tensor  # what stands for psi in ``log_likelihood``, a scalar
     log_likelihood: Tensor
-    # name of the Gamma latent that multiplies the whole likelihood, or of the inverse gamma latent
-    # that divides it
-    precision: str | None
+    precision: str | None  # the Gamma latent that multiplies it, or inverse gamma that divides it
     shape: tuple[int, ...]  # the shape of psi
-    form: str  # of the likelihood in psi: `GAUSSIAN`, `LOGISTIC`, `PROBIT` or `OTHER`
-    single: bool  # whether the likelihood is that of one number, as in `form_of`
+    form: str = OTHER  # of the likelihood in psi: `GAUSSIAN`, `LOGISTIC`, `PROBIT` or `OTHER`
+    single: bool = False  # whether the likelihood is that of one number, as in `form_of`
 
     @property
     def augmented(self) -> bool:
@@ -100,11 +96,7 @@ def of_outcome(name: str, find: Callable[[], Predictor]) -> Predictor:
 
 def is_near_regression(records: Records) -> bool:
     """Whether every term has a predictor that is linear in Gaussian latents."""
-    if records.local_latents:
-        return False
-    return all(
-        any(_affine(records, list(bottlenecks(records, term)))) for term in records.single.terms
-    )
+    return not records.local_latents and all(_affine(records, x) for x in records.single.terms)
 
 
 def predictor_of(
@@ -123,12 +115,11 @@ def linear_predictor(
     """Find the linear predictor of one term, which depends on no variable in ``excluded``."""
     if not _reached(records, gaussian_latents(records), term):
         raise NotConjugateError("has no latent with a Gaussian prior")
-    candidates = list(bottlenecks(records, term, excluded))
-    affine = [c for c, yes in zip(candidates, _affine(records, candidates), strict=True) if yes]
+    affine = _affine(records, term, excluded)
     if not affine:
         raise NotConjugateError("has no predictor that is linear in the Gaussian latents")
     rows = probe_rows(records, np.random.default_rng(0), [1])
-    [psi] = at_few_points(records, affine[:1])(rows, records.point)
+    [psi] = at_point(records, records.single, affine[:1])(rows, records.point)
     predictor = predictor_at(records, term, affine[0], psi.shape)
     if predictor.precision and predictor.form != GAUSSIAN:
         raise NotConjugateError(_why_not_gaussian(records, predictor, predictor.precision))
@@ -139,7 +130,7 @@ def _why_not_gaussian(records: Records, predictor: Predictor, scale: str) -> str
     """Say whether a likelihood would be Gaussian if a latent were known."""
     known = {records.latents[scale]: pt.ones(records.point[scale].shape)}
     [given] = clone_replace([predictor.log_likelihood], known, rebuild_strict=False)
-    if form_of(records, given, predictor.cut, None, predictor.shape)[0] != GAUSSIAN:
+    if form_of(records, predictor._replace(log_likelihood=given, precision=None))[0] != GAUSSIAN:
         return f"is not Gaussian, and depends on `{scale}`"
     return (
         f"is Gaussian, but `{scale}` is no Gamma precision of it: with tau=pm.Gamma(...) in place "
@@ -162,20 +153,24 @@ def bottlenecks(
                 yield variable
 
 
-def _affine(records: Records, candidates: list[AnyVariable]) -> list[bool]:
-    """Whether f(u + v) = f(u) + f(v) - f(0) at random u and v."""
+def _affine(
+    records: Records, term: AnyVariable, excluded: Collection[AnyVariable] = ()
+) -> list[AnyVariable]:
+    """Find bottlenecks f for which f(u + v) = f(u) + f(v) - f(0) at random u and v."""
+    candidates = list(bottlenecks(records, term, excluded))
     if not candidates:
         return []
-    evaluate, rng = at_few_points(records, candidates), np.random.default_rng(0)
+    evaluate, rng = at_point(records, records.single, candidates), np.random.default_rng(0)
     rows = probe_rows(records, rng, [1])
     u, v = ({n: rng.normal(size=x.shape) for n, x in records.point.items()} for _ in range(2))
     both, zeros = {name: u[name] + v[name] for name in u}, {name: 0 * u[name] for name in u}
     at_u, at_v, at_both, at_0 = (evaluate(rows, z) for z in (u, v, both, zeros))
     return [
-        bool(np.isfinite([*map(np.sum, (a, b, ab, z))]).all())
+        f
+        for f, a, b, ab, z in zip(candidates, at_u, at_v, at_both, at_0, strict=True)
+        if np.isfinite([*map(np.sum, (a, b, ab, z))]).all()
         and nearly_equal(ab - z, (a - z) + (b - z))
         and not nearly_equal(a, z)
-        for a, b, ab, z in zip(at_u, at_v, at_both, at_0, strict=True)
     ]
 
 
@@ -191,25 +186,15 @@ def predictor_at(
     if len(precisions) > 1 or any(records.point[name].size > 1 for name in precisions):
         raise NotConjugateError(f"has a noise precision that is not one number (`{precisions[0]}`)")
     precision = precisions[0] if precisions else None
-    form, single = form_of(records, log_likelihood, cut, precision, shape)
-    return Predictor(psi, cut, log_likelihood, precision, shape, form, single)
+    predictor = Predictor(psi, cut, log_likelihood, precision, shape)
+    form, single = form_of(records, predictor)
+    return predictor._replace(form=form, single=single)
 
 
 def _reached(records: Records, names: Collection[str], graph: AnyVariable) -> list[str]:
     """Names of the latents that a graph depends on."""
     above = set(ancestors([graph]))
     return [name for name in names if records.latents[name] in above]
-
-
-class _Probe(NamedTuple):
-    """A likelihood at one probe row and a random psi; slopes are over the noise precision."""
-
-    psi: np.ndarray
-    slope: np.ndarray  # at psi
-    slope_at_0: np.ndarray
-    second_at_0: np.ndarray  # the second derivative
-    statistics: list[np.ndarray]  # shape and rate of the noise precision, at a random one
-    statistics_at_1: list[np.ndarray]  # the same at a noise precision of 1
 
 
 def _probit_slope(psi: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -227,37 +212,38 @@ SLOPES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = 
 }
 
 
-def form_of(
-    records: Records,
-    log_likelihood: AnyVariable,
-    psi: AnyVariable,
-    precision: str | None,
-    shape: tuple[int, ...],
-) -> tuple[str, bool]:
+class _Probe(NamedTuple):
+    """A likelihood at one probe row and a random psi; slopes are over the noise precision."""
+
+    psi: np.ndarray
+    slope: np.ndarray  # at psi
+    slope_at_0: np.ndarray
+    second_at_0: np.ndarray  # the second derivative
+    statistics: list[np.ndarray]  # shape and rate of the noise precision, at a random one
+    is_conjugate: bool  # whether they are the same at a noise precision of 1
+
+
+def form_of(records: Records, predictor: Predictor) -> tuple[str, bool]:
     """Find a likelihood's form in psi, and whether it is that of one Normal or Bernoulli outcome.
 
-    The latent ``precision`` may multiply it, or divide it where it is a variance.
+    The predictor's precision may multiply it, or divide it where it is a variance.
     """
     with np.errstate(all="ignore"):
-        probes = list(_probes(records, log_likelihood, psi, precision, shape))
-        for form in SLOPES if precision is None else (GAUSSIAN,):
-            if all(_has_form(form, probe) for probe in probes):
+        probes = list(_probes(records, predictor))
+        for form in SLOPES if predictor.precision is None else (GAUSSIAN,):
+            expected = (SLOPES[form](p.psi, p.slope_at_0, p.second_at_0) for p in probes)
+            pairs = zip(probes, expected, strict=True)
+            if all(p.is_conjugate and nearly_equal(p.slope, slope) for p, slope in pairs):
                 return form, all(_is_single(form, probe) for probe in probes)
     return OTHER, False
 
 
-def _probes(
-    records: Records,
-    log_likelihood: AnyVariable,
-    psi: AnyVariable,
-    precision: str | None,
-    shape: tuple[int, ...],
-) -> Iterator[_Probe]:
-    tau = [records.latents[precision]] if precision else []
+def _probes(records: Records, predictor: Predictor) -> Iterator[_Probe]:
+    graph, precision, shape = predictor.log_likelihood, predictor.precision, predictor.shape
     family = precision_family(records, precision) if precision else GAMMA
-    statistics = family.statistics(log_likelihood, tau[0]) if tau else ()
-    graphs, one = [*two_derivatives(log_likelihood, psi), *statistics], ones(records)
-    evaluate = at_few_points(records, graphs, [psi])
+    statistics = family.statistics(graph, records.latents[precision]) if precision else ()
+    graphs, one = [*two_derivatives(graph, predictor.cut), *statistics], ones(records)
+    evaluate = at_point(records, records.single, graphs, [predictor.cut])
     for whole in (0, 1):
         rng = np.random.default_rng(whole)
         rows = probe_rows(records, rng, [whole])
@@ -267,16 +253,9 @@ def _probes(
             point = {name: value * x for name, x in one.items()}
             slope, _, *at_value = evaluate(rows, point, at)
             _, _, *at_1 = evaluate(rows, one, at)
-            scale = 1.0 if not tau else 1 / value if family is INVERSE_GAMMA else value
-            yield _Probe(at, slope / scale, slope_at_0, second_at_0, at_value, at_1)
-
-
-def _has_form(form: str, probe: _Probe) -> bool:
-    """Whether slopes follow from those at psi = 0, and statistics do not depend on precisions."""
-    expected = SLOPES[form](probe.psi, probe.slope_at_0, probe.second_at_0)
-    return nearly_equal(probe.slope, expected) and all(
-        map(nearly_equal, probe.statistics, probe.statistics_at_1)
-    )
+            is_conjugate = all(map(nearly_equal, at_value, at_1))
+            scale = 1.0 if not precision else 1 / value if family is INVERSE_GAMMA else value
+            yield _Probe(at, slope / scale, slope_at_0, second_at_0, at_value, is_conjugate)
 
 
 def _is_single(form: str, probe: _Probe) -> bool:
@@ -326,16 +305,11 @@ class RoundOptions(BatchOptions):
         noiseless_too: bool = False,
     ) -> OnScale | None:
         """Return rounds in the place of own updates, unless options or no noise ask for these."""
-        noise_fits = self.noise_aware or (noiseless_too and not self.noisy)
-        if self.rules_out_rounds or not noise_fits:
+        if self.rules_out_rounds or not (self.noise_aware if self.noisy else noiseless_too):
             return None
         n = default_length(self.noisy) if self.n is None else check_length(self.n)
         terms = RoundTerms.of(self, n)._replace(estimating=estimating)
-
         return OnScale(False, lambda records: whitened_method(records, terms, find_start))
-
-
-KAPPA = 0.7  # where a class of models has no default of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,17 +325,12 @@ class VipsOptions(RoundOptions):
     iterations: int | None = option(
         None, "updates of the latents of single records before a release"
     )
-    tau0: float = option(1.0, "released sums are averaged with steps (tau0 + t)^-kappa")
-    kappa: float | None = option(None, "see ``tau0``")
+    tau0: float = option(
+        1.0, "released sums are averaged with steps (tau0 + t)^-kappa", (1, LARGEST)
+    )
+    kappa: float | None = option(None, "see ``tau0``", (0, 1))
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.tau0 < math.inf:
-            raise ValueError(f"tau0={self.tau0!r} must be finite and at least 1.")
-        if self.kappa is not None and not 0 <= self.kappa <= 1:
-            raise ValueError(f"kappa={self.kappa!r} must lie between 0 and 1.")
-
-    def rate(self, t: int, kappa: float = KAPPA) -> float:
+    def rate(self, t: int, kappa: float = 0.7) -> float:
         """Step size rho_t = (tau0 + t)^-kappa of release t = 0, 1, ...; the first is at most 1."""
         kappa = kappa if self.kappa is None else self.kappa
         return min(1.0, float((self.tau0 + t) ** -kappa))

@@ -1,9 +1,8 @@
 """What a method gives to the driver loop, and what it says about itself.
 
 A `Method` is a value: what it asks to release, compiled contributions, pure functions of released
-states. An `Algorithm` is what ran, which depends on the model and on the options too; none names a
-paper for what is not the paper's. A `Doubt` is what is doubtful about a posterior. `chain` makes
-one method of stages of a fit.
+states. Its algorithms depend on the model and on the options too; none names a paper for what is
+not the paper's. `chain` makes one method of stages of a fit.
 """
 
 import copy
@@ -23,71 +22,47 @@ from pymc_dp.contributions.scores import has_one_predictor, is_yes_no
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Contributions, Noisy, Query
 
+# --- algorithms, with their sources ------------------------------------------------------------
 
-class Algorithm(NamedTuple):
-    """An algorithm, and its sources; prints as both."""
-
-    name: str
-    source: str  # "pymc_dp" where the algorithm was made here
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.source})"
-
-
-NEWTON = Algorithm(
-    "Newton steps on clipped, noisy scores, averaged over the posterior for one or two predictors",
-    "pymc_dp, after Khan and Rue 2023; centred as in Künsch et al. 1989",
+NEWTON = (
+    "Newton steps on clipped, noisy scores, averaged over the posterior for one or two predictors "
+    "(pymc_dp, after Khan and Rue 2023; centred as in Künsch et al. 1989)"
 )
-
-POLYA_GAMMA_NEWTON = Algorithm(
-    "Newton steps on clipped, noisy expected scores with Pólya-Gamma variables",
-    "pymc_dp, after Park et al. 2020; centred as in Künsch et al. 1989",
+POLYA_GAMMA_NEWTON = (
+    "Newton steps on clipped, noisy expected scores with Pólya-Gamma variables "
+    "(pymc_dp, after Park et al. 2020; centred as in Künsch et al. 1989)"
 )
-
-SITES_NEWTON = Algorithm(
-    "Newton steps on clipped, noisy sites of stochastic expectation propagation",
-    "pymc_dp, after Vinaroz and Park 2022 and Li et al. 2015; centred as in Künsch et al. 1989",
+SITES_NEWTON = (
+    "Newton steps on clipped, noisy sites of stochastic expectation propagation (pymc_dp, after "
+    "Vinaroz and Park 2022 and Li et al. 2015; centred as in Künsch et al. 1989)"
 )
-
-# dp_advi and dp_fullrank_advi
-ADVI = Algorithm(
-    "stochastic gradient ascent on the evidence lower bound with aligned gradients",
-    "Jälkö et al. 2017, 2022",
+ADVI = (
+    "stochastic gradient ascent on the evidence lower bound with aligned gradients "
+    "(Jälkö et al. 2017, 2022)"
 )
-
-# vips
-VARIATIONAL_BAYES = Algorithm(
-    "stochastic variational Bayes on noisy expected sufficient statistics", "Park et al. 2020"
+VARIATIONAL_BAYES = (
+    "stochastic variational Bayes on noisy expected sufficient statistics (Park et al. 2020)"
 )
-
-BELIEF_NETS = Algorithm(
-    "damped steps of variational Bayes on noisy expected sufficient statistics",
-    "pymc_dp, after Park et al. 2020",
+BELIEF_NETS = (
+    "damped steps of variational Bayes on noisy expected sufficient statistics "
+    "(pymc_dp, after Park et al. 2020)"
 )
-
-TOPICS = Algorithm(
-    "stochastic variational Bayes on noisy expected word counts, with shrinkage",
-    "pymc_dp, after Park et al. 2020",
+TOPICS = (
+    "stochastic variational Bayes on noisy expected word counts, with shrinkage "
+    "(pymc_dp, after Park et al. 2020)"
 )
-
-# dp_sep and sep
-EXPECTATION_PROPAGATION = Algorithm(
-    "stochastic expectation propagation on noisy averages of sites",
-    "pymc_dp, after Vinaroz and Park 2022",
+EXPECTATION_PROPAGATION = (
+    "stochastic expectation propagation on noisy averages of sites "
+    "(pymc_dp, after Vinaroz and Park 2022)"
 )
-
-BACKPROPAGATION = Algorithm(
-    "stochastic expectation propagation through a network",
-    "pymc_dp, after Vinaroz and Park 2022 and Hernández-Lobato and Adams 2015",
+BACKPROPAGATION = (
+    "stochastic expectation propagation through a network "
+    "(pymc_dp, after Vinaroz and Park 2022 and Hernández-Lobato and Adams 2015)"
 )
-
-NOT_PRIVATE_EP = Algorithm("stochastic expectation propagation", "Li et al. 2015")
-
-# draws as releases
-SGLD = Algorithm("stochastic gradient Langevin dynamics", "Wang et al. 2015")
-
-POSTERIOR_SAMPLING = Algorithm(
-    "posterior sampling with bounded log likelihoods, by a Markov chain", "Wang et al. 2015"
+NOT_PRIVATE_EP = "stochastic expectation propagation (Li et al. 2015)"
+SGLD = "stochastic gradient Langevin dynamics (Wang et al. 2015)"
+POSTERIOR_SAMPLING = (
+    "posterior sampling with bounded log likelihoods, by a Markov chain (Wang et al. 2015)"
 )
 
 
@@ -127,10 +102,8 @@ MOST_NAMED = 6  # more elements of one array than these are not named one by one
 
 Draws = dict[str, np.ndarray]
 
-# draws as wide as records and privacy noise together make them, and the same without the noise's
-# width: None where they are too few to say
+# with the width of the privacy noise, and without: None where draws are too few to say
 Both = tuple[Draws, Draws | None]
-Trace = dict[str, tuple[tuple[str, ...], Any]]  # {name: (dims, array)}
 
 
 def draw_nothing(state: Any, draws: int, rng: np.random.Generator) -> None:
@@ -158,22 +131,19 @@ class Method(NamedTuple):
     compile: Callable[[str], Compiled]  # backend -> Compiled
     init: Callable[[np.random.Generator], Any]  # rng -> state
     query: Callable[..., Query]  # (state, rng) -> Query
-    # (state, draws, rng) -> {latent's value variable: (draws, ...) array}: as wide as the records
-    # alone make it
+    # (state, draws, rng) -> {value variable: (draws, ...)}: as wide as the records alone make it
     posterior: Callable[[Any, int, np.random.Generator], Draws]
     # state -> Dataset: the ``fit`` group: the released parameters
     describe: Callable[[Any], xr.Dataset]
     # state -> {name: (dims, array)}: what of a state goes to ``fit_stats`` after a release
-    trace: Callable[[Any], Trace]
+    trace: Callable[[Any], dict[str, tuple[tuple[str, ...], Any]]]
     settings: dict[str, Any]  # the method's own settings, for the result
-    # what it computes, in the order in which the algorithms run; none of a release by itself. What
-    # only chooses where an algorithm begins is not listed.
-    algorithms: tuple[Algorithm, ...]
-    # the same with the privacy noise, beside those without it: None where the caller declined them,
-    # and for states of which the noise is not known, as after an early stop
+    # what it computes, in the order in which they run; not what only chooses where they begin
+    algorithms: tuple[str, ...]
+    # the same with the privacy noise: None where the caller declined it, or it is not known, as
+    # after an early stop
     noise_aware: Callable[[Any, int, np.random.Generator], Both | None] = draw_nothing
-    # rng -> states: one state for each kind of release, to try its graphs at; the initial one if
-    # None
+    # rng -> states: one for each kind of release, to try its graphs at; the initial one if None
     rehearsal: Callable[[np.random.Generator], Sequence[Any]] | None = None
     # how many posterior draws there are where the releases themselves are the draws
     most_draws: int | None = None
@@ -189,12 +159,9 @@ class Method(NamedTuple):
 
     def constants(self) -> dict[str, dict[str, Any]]:
         """Return the tuned constants by the part of `pymc_dp` that they belong to."""
-
-        def part(table: Any) -> str:
-            name = type(table).__module__.removeprefix("pymc_dp.").removeprefix("methods.")
-            return name.removesuffix(".defaults")
-
-        return {part(table): table._asdict() for table in self.defaults}
+        parts = (type(table).__module__.removeprefix("pymc_dp.") for table in self.defaults)
+        each = zip(parts, self.defaults, strict=True)
+        return {part.removeprefix("methods."): table._asdict() for part, table in each}
 
     def trials(self, rng: np.random.Generator) -> Sequence[Any]:
         """States at which each kind of release can be tried before the first is made."""
@@ -223,14 +190,17 @@ class PrivateStart(NamedTuple):
     """Releases that find where rounds begin, in place of the model's initial point."""
 
     share: float  # of the budget
-    # (method, values -> its first state) -> the method before it, and what its states hand over
-    before: Callable[[Method, Callable[[Values], Any]], tuple[Method, Callable[[Any], Any]]]
+    fields: Mapping[str, Any]  # of its method: how it makes them
+    values: Callable[[Any], Values]  # state -> estimates of latents; others begin as they are
 
     def stages(self, method: Method, begin: Callable[[Values], Any]) -> tuple[Stage, Stage]:
         """Return what releases the start, with states reported as the method's, and the method."""
-        own, hand_over = self.before(method, begin)
-        own = reported_as(own, method, hand_over)._replace(noise_aware=draw_nothing)
-        return Stage(own), Stage(method, hand_over)
+
+        def hand_over(state: Any) -> Any:
+            return begin(self.values(state))
+
+        own = reported_as(method._replace(**self.fields), method, hand_over)
+        return Stage(own._replace(noise_aware=draw_nothing)), Stage(method, hand_over)
 
 
 # compiles what it needs: None where rounds begin at the initial point
@@ -248,12 +218,7 @@ class Staged(NamedTuple):
 # --- what the values say in words --------------------------------------------------------------
 
 
-def in_words(algorithms: Iterable[Algorithm]) -> str:
-    """Join algorithms in the order in which they run."""
-    return ", then ".join(map(str, algorithms))
-
-
-def of_rounds(records: Records, asked: Estimating | None) -> Algorithm:
+def of_rounds(records: Records, asked: Estimating | None) -> str:
     """Return the algorithm of rounds that make this of the scores of a model."""
     if asked == POLYA_GAMMA and is_yes_no(records):
         return POLYA_GAMMA_NEWTON
@@ -324,17 +289,18 @@ def beside(
     return both
 
 
+# what a method says of a state
+REPORTS = ("posterior", "noise_aware", "describe", "trace", "doubts")
+
+
 def reported_as(own: Method, method: Method, found: Callable[[Any], Any]) -> Method:
     """Let a method report its states as another does: by what ``found`` makes of them."""
-    return own._replace(
-        posterior=lambda state, draws, rng: method.posterior(found(state), draws, rng),
-        noise_aware=lambda state, draws, rng: method.noise_aware(found(state), draws, rng),
-        describe=lambda state: method.describe(found(state)),
-        trace=lambda state: method.trace(found(state)),
-        doubts=lambda state: method.doubts(found(state)),
-        settings=method.settings,
-        algorithms=method.algorithms,
-    )
+
+    def of_found(name: str) -> Callable[..., Any]:
+        return lambda state, *args: getattr(method, name)(found(state), *args)
+
+    reports: dict[str, Any] = {name: of_found(name) for name in REPORTS}
+    return own._replace(settings=method.settings, algorithms=method.algorithms, **reports)
 
 
 def chain(*stages: Stage) -> Method:
@@ -350,9 +316,7 @@ def chain(*stages: Stage) -> Method:
         return Staged(stage, counts[stage], state)
 
     def by_stage(name: str) -> Callable[..., Any]:
-        return lambda staged, *args, **kw: getattr(parts[staged.stage], name)(
-            staged.state, *args, **kw
-        )
+        return lambda at, *args, **kw: getattr(parts[at.stage], name)(at.state, *args, **kw)
 
     def compile_parts(backend: str) -> Compiled:
         compiled = [part.compile(backend) for part in parts]
@@ -376,6 +340,7 @@ def chain(*stages: Stage) -> Method:
             tried.append(start(i, state))
         return tried
 
+    of_stages: dict[str, Any] = {name: by_stage(name) for name in ("query", *REPORTS)}
     return parts[0]._replace(
         size=max(part.size for part in parts),
         releases=with_shares(
@@ -383,15 +348,10 @@ def chain(*stages: Stage) -> Method:
         ),
         compile=compile_parts,
         init=lambda rng: start(0, parts[0].init(rng)),
-        query=by_stage("query"),
-        posterior=by_stage("posterior"),
-        noise_aware=by_stage("noise_aware"),
-        describe=by_stage("describe"),
-        trace=by_stage("trace"),
-        doubts=by_stage("doubts"),
         rehearsal=rehearsal,
         algorithms=tuple(dict.fromkeys(each for part in parts for each in part.algorithms)),
         defaults=tuple(dict.fromkeys(each for part in parts for each in part.defaults)),
+        **of_stages,
     )
 
 

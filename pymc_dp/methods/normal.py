@@ -43,29 +43,17 @@ def spectral_edge(variance: float | np.ndarray, d: int) -> float:
     return float(np.sqrt(2 * d * variance))
 
 
-class Spectrum(NamedTuple):
-    """Eigenvalues and eigenvectors of one symmetric matrix, or of several."""
+def with_eigenvalues(
+    matrices: np.ndarray, change: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Change the eigenvalues of symmetric matrices, (..., d, d)."""
+    values, vectors = np.linalg.eigh(matrices)
+    return np.asarray((vectors * change(values)[..., None, :]) @ np.swapaxes(vectors, -1, -2))
 
-    values: np.ndarray
-    vectors: np.ndarray
 
-    @classmethod
-    def of(cls, matrices: np.ndarray) -> Self:
-        """Decompose matrices of shape (..., d, d)."""
-        return cls(*np.linalg.eigh(matrices))
-
-    def replaced(self, values: np.ndarray) -> np.ndarray:
-        """Return the matrix that has other eigenvalues."""
-        transposed = np.swapaxes(self.vectors, -1, -2)
-        return np.asarray((self.vectors * values[..., None, :]) @ transposed)
-
-    def floored(self, least: float) -> np.ndarray:
-        """Raise eigenvalues to ``least``."""
-        return self.replaced(np.maximum(self.values, least))
-
-    def root(self) -> np.ndarray:
-        """Return the symmetric square root; the matrix must be positive definite."""
-        return self.replaced(np.sqrt(self.values))
+def floored(matrices: np.ndarray, least: float) -> np.ndarray:
+    """Raise eigenvalues of symmetric matrices to ``least``."""
+    return with_eigenvalues(matrices, lambda values: np.maximum(values, least))
 
 
 def draws_without_noise(points: np.ndarray, lost: np.ndarray) -> np.ndarray | None:
@@ -88,8 +76,8 @@ def shrunk(points: np.ndarray, covariance: np.ndarray, without: np.ndarray) -> n
         if len(points) > points.shape[1]:
             own = root_of(np.cov(points.T, ddof=0).reshape(covariance.shape))
         inverse = np.linalg.inv(root)
-        left = Spectrum.of(inverse @ without @ inverse.T)
-        factor = left.replaced(np.sqrt(np.clip(left.values, 0.0, 1.0)))
+        left = inverse @ without @ inverse.T
+        factor = with_eigenvalues(left, lambda values: np.sqrt(np.clip(values, 0.0, 1.0)))
         found = mean + np.linalg.solve(own, (points - mean).T).T @ factor @ own.T
     except np.linalg.LinAlgError:
         return None
@@ -114,8 +102,7 @@ def covariance_with_noise(
     unit = np.sqrt(np.diag(covariance))
     scales = np.outer(unit, unit)
     whole, prior = np.linalg.inv(covariance / scales), precision * scales
-    values, vectors = np.linalg.eigh(whole - prior)
-    curvature = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    curvature = floored(whole - prior, 0.0)
     of_score = whole @ (noise / scales) @ whole
     inverse = np.linalg.pinv(curvature + of_score, rcond=1e-12, hermitian=True)
     found: np.ndarray = np.linalg.inv(prior + curvature @ inverse @ curvature) * scales
@@ -157,8 +144,7 @@ class NoisyAverage[Values](NamedTuple):
 def _combine(combine: Callable[[Any, Any, Any], Any], old: Any, new: Any, weight: Any) -> Any:
     """Combine arrays, or the entries of tuples and dicts of them, and keep the container."""
     if isinstance(old, dict):
-        each = weight if isinstance(weight, dict) else dict.fromkeys(old, weight)
-        return {name: _combine(combine, old[name], new[name], each[name]) for name in old}
+        return {name: _combine(combine, old[name], new[name], weight) for name in old}
     if isinstance(old, tuple):
         weights = weight if isinstance(weight, tuple) else (weight,) * len(old)
         make = getattr(type(old), "_make", tuple)
@@ -177,11 +163,9 @@ class Average(NamedTuple):
     """A weighted average A of the means m that a fit passes through."""
 
     mean: np.ndarray  # A
-    # of_latest, shared, noise: covariances of the noise: on m, between m and A, and on A; or
-    # their diagonals
-    of_latest: np.ndarray
-    shared: np.ndarray
-    noise: np.ndarray
+    of_latest: np.ndarray  # covariance of the noise on m, or its diagonal
+    shared: np.ndarray  # the same between m and A
+    noise: np.ndarray  # and on A
 
     def add(
         self, mean: np.ndarray, fresh: np.ndarray, step: float | np.ndarray, weight: float
@@ -286,25 +270,20 @@ class GaussianPrior(NamedTuple):
         found = {n: self._of_precision(n, message(at_zero)) for n, message in self.gammas.items()}
         return {name: (np.maximum(a, 0.0), np.maximum(b, 1e-3)) for name, (a, b) in found.items()}
 
-    def natural(self, gammas: Gammas) -> tuple[np.ndarray, np.ndarray]:
-        """Return precision times mean, (d,), and precision, (d, d), at the Gammas' expectations."""
-        start, precision = self._slopes_along(np.eye(self.d), gammas)
-        return start, (precision + precision.T) / 2
+    def natural(self, gammas: Gammas, diagonal: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Return precision times mean, (d,), and precision, at the Gammas' expectations.
 
-    def natural_diagonals(self, gammas: Gammas) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same as `natural`, (d,) each, where latents are independent."""
-        start, [precision] = self._slopes_along(np.ones((1, self.d)), gammas)
-        return start, precision
-
-    def _slopes_along(self, moves: np.ndarray, gammas: Gammas) -> list[np.ndarray]:
-        """Average the slope at 0, (d,), and how much it falls along moves, (moves, d) each."""
+        The precision is a matrix, (d, d), or its ``diagonal``, (d,), where latents are independent.
+        """
+        moves = np.ones((1, self.d)) if diagonal else np.eye(self.d)
         points = np.vstack([np.zeros(self.d), moves])
 
         def slopes(point: Point) -> tuple[np.ndarray, np.ndarray]:
             start, *moved = self.slope(point, points)
             return start, start - np.stack(moved)
 
-        return average(slopes, self._rules(gammas).values())
+        start, falls = average(slopes, self._rules(gammas).values())
+        return start, falls[0] if diagonal else (falls + falls.T) / 2
 
     def rule(self, mean: np.ndarray, covariance: np.ndarray) -> Rule:
         """Points of v with this mean and covariance: exact for polynomials of degree three."""
@@ -381,10 +360,8 @@ ROUNDS = 30  # of updates over precisions and the Gaussian latents; they read no
 class Solved(NamedTuple):
     """The posterior that sums over records imply."""
 
-    # natural parameters of the Gaussian prior at the precisions' expectations: precision times
-    # mean, (d,), and precision, (d, d)
-    linear: np.ndarray
-    precision: np.ndarray
+    linear: np.ndarray  # of the prior: precision times mean, (d,), at the precisions' expectations
+    precision: np.ndarray  # of the prior, (d, d)
     covariance: np.ndarray
     gammas: Gammas
 
@@ -412,10 +389,6 @@ def solve(
     return Solved(linear, precision, covariance, gammas)
 
 
-# eigenvalues of correlations are at least so large
-LEAST_EIGENVALUE = 1e-12
-
-
 class GaussianPosterior(NamedTuple):
     """Gaussian latents v jointly, and the precisions behind them."""
 
@@ -423,8 +396,7 @@ class GaussianPosterior(NamedTuple):
     covariance: np.ndarray  # or its diagonal, (d,), where latents are independent
     noise: np.ndarray  # covariance of the privacy noise on ``mean``
     gammas: Gammas  # {latent: natural parameters}
-    # {latent: (draws, rng) -> draws of the precision}: those of ``gammas`` whose natural parameters
-    # hold released sums, with the privacy noise on these
+    # {latent: (draws, rng) -> draws}: precisions of released sums, with the privacy noise on these
     blocks: Mapping[str, Callable[[int, np.random.Generator], np.ndarray]] = MappingProxyType({})
 
     def draw(self, prior: GaussianPrior, draws: int, rng: np.random.Generator) -> Draws:
@@ -439,8 +411,7 @@ class GaussianPosterior(NamedTuple):
     def draw_with_noise(self, prior: GaussianPrior, draws: int, rng: np.random.Generator) -> Both:
         """Draw all latents with the privacy noise on the released sums, and without it."""
         without = self.draw(prior, draws, copy.deepcopy(rng))
-        natural = prior.natural if self.covariance.ndim == 2 else prior.natural_diagonals
-        linear, precision = natural(self.gammas)
+        linear, precision = prior.natural(self.gammas, diagonal=self.covariance.ndim == 1)
         widened = self._replace(
             mean=mean_with_noise(self.mean, self.noise, linear, precision),
             covariance=covariance_with_noise(self.covariance, self.noise, precision),
@@ -454,11 +425,9 @@ class GaussianPosterior(NamedTuple):
         square = ("gaussian", "gaussian_")
         labels = [label for label in records.labels if label.split("[")[0] in prior.shapes]
         found = describe_gaussian(self.mean, self.covariance, labels, square)
-        variables: dict[str, Any] = {}
-        for name, of_tau in self.gammas.items():
-            variance = name in prior.variances
-            family, own = (INVERSE_GAMMA, of_variance(of_tau)) if variance else (GAMMA, of_tau)
-            variables |= natural_parameters(records, {name: family}, {name: own})
+        own = self.gammas | {name: of_variance(self.gammas[name]) for name in prior.variances}
+        families = {n: INVERSE_GAMMA if n in prior.variances else GAMMA for n in own}
+        variables: dict[str, Any] = natural_parameters(records, families, own)
         if self.covariance.ndim == 1:
             linear, precision = (prior.point(x / self.covariance) for x in (self.mean, 1.0))
             eta = {name: (linear[name], precision[name]) for name in prior.shapes}
@@ -479,14 +448,12 @@ def describe_gaussian(
     dims: tuple[str, str] = ("rows", "columns"),
 ) -> xr.Dataset:
     """Return moments of a Gaussian; ``covariance`` may be a diagonal, shape (d,)."""
-    rows, columns = dims
-    joint = covariance.ndim == 2
+    joint, rows = covariance.ndim == 2, dims[0]
     sd = np.sqrt(np.diag(covariance) if joint else covariance)
     variables: dict[str, Any] = {"mean_vector": (rows, mean), "standard_deviation": (rows, sd)}
-    if not joint:
-        return xr.Dataset(variables, {rows: labels})
-    variables["covariance_matrix"] = (dims, covariance)
-    return xr.Dataset(variables, {rows: labels, columns: labels})
+    if joint:
+        variables["covariance_matrix"] = (dims, covariance)
+    return xr.Dataset(variables, dict.fromkeys(dims if joint else dims[:1], labels))
 
 
 def draw_gaussian(
@@ -497,6 +464,6 @@ def draw_gaussian(
         return mean + covariance**0.5 * rng.normal(size=(draws, len(mean)))
     # in units of the latents, which may be of any size, rounding makes no eigenvalue negative
     unit = np.sqrt(np.diag(covariance))
-    correlation = Spectrum.of(covariance / np.outer(unit, unit)).floored(LEAST_EIGENVALUE)
+    correlation = floored(covariance / np.outer(unit, unit), 1e-12)
     root = unit[:, None] * np.linalg.cholesky(correlation)
     return np.asarray(mean + rng.normal(size=(draws, len(mean))) @ root.T)

@@ -1,8 +1,7 @@
-"""What a method is built with and for: options, reasons to refuse a model, classes of models.
+"""What a method is built with and for: options, classes of models, reasons to refuse a model.
 
 Every option is a field of the method's `Options`: checks, errors, the help of `pymc_dp.fit` and the
-documentation read it there. A `MethodSpec` is what is known of a method before there is a model.
-Its classes of models are tried in turn, and the first that recognises the model builds the method.
+documentation read it there. Of a method's classes the first that recognises a model builds it.
 """
 
 import dataclasses
@@ -17,7 +16,7 @@ from pytensor.graph.utils import MethodNotDefined
 from pymc_dp.accounting.plan import Full, ReleaseSpec, Sampler, check_count, checked_number
 from pymc_dp.contributions.local_latents import MOST_LATENTS, size_of_locals
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.methods.method import Algorithm, Method, OnScale, draw_nothing, quoted
+from pymc_dp.methods.method import Method, OnScale, draw_nothing, quoted
 from pymc_dp.model import Records
 
 Schedule = float | Callable[[int], float]  # a number, or one for every step
@@ -46,9 +45,9 @@ class Defaults(NamedTuple):
 DEFAULTS = Defaults()
 
 
-def option(default: Any, doc: str) -> Any:
-    """Declare a keyword of the caller: its default, and one line that says what it is."""
-    return dataclasses.field(default=default, metadata={"doc": doc})
+def option(default: Any, doc: str, limits: tuple[float, float] | None = None) -> Any:
+    """Declare a keyword of the caller: default, one line that says what it is, closed range."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "limits": limits})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +62,11 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, field in self.keywords().items():
-            object.__setattr__(self, name, _checked(name, field.type, getattr(self, name)))
-        if not self.noisy and getattr(self, "noise_aware", False):
-            object.__setattr__(self, "noise_aware", False)  # there is no noise
+            value = _checked(name, field.type, getattr(self, name))
+            limits = field.metadata["limits"]
+            if limits and value is not None and not limits[0] <= value <= limits[1]:
+                raise ValueError(f"{name}={value!r} must lie between {limits[0]} and {limits[1]}.")
+            object.__setattr__(self, name, value)
 
     @classmethod
     def keywords(cls) -> "dict[str, dataclasses.Field[Any]]":
@@ -131,11 +132,9 @@ class BatchOptions(Options):
 
     def release_spec(self, count: int, clip_norm: float, sample_rate: float = 1.0) -> ReleaseSpec:
         """Describe the releases: as the options say, else by the defaults given here."""
-        rate = sample_rate if self.sample_rate is None else float(self.sample_rate)
-        clip = self.clip_norm
-        clip = self.default_clip_norm(clip_norm) if clip is None else float(clip)
-        count = count if self.n is None else self.n
-        return ReleaseSpec(self.released, self.sampling(rate), clip, count)
+        rate = sample_rate if self.sample_rate is None else self.sample_rate
+        clip = self.default_clip_norm(clip_norm) if self.clip_norm is None else self.clip_norm
+        return ReleaseSpec(self.released, self.sampling(rate), clip, self.n or count)
 
 
 # --- classes of models, and methods ------------------------------------------------------------
@@ -145,33 +144,25 @@ class NotConjugateError(Exception):
     """A kind of update does not fit; the text is a clause that says why, without a full stop."""
 
 
-# (records, structure, options) -> Method, or one on another scale of the latents; None where
-# options ask for the updates of a paper
-Build = Callable[[Records, Any, Any], Method | OnScale | None]
-
-
 class ModelClass(NamedTuple):
     """A class of models with updates of its own."""
 
     title: str
     # records -> structure: raises NotConjugateError where the model is of another class
     recognise: Callable[[Records], Any]
-    build: Build
-    # (records, structure) -> {variable: str}: what each latent and each term of the likelihood is
-    # to the updates
+    # (records, structure, options) -> method; None where options ask for the updates of a paper
+    build: Callable[[Records, Any, Any], Method | OnScale | None]
+    # (records, structure) -> {variable: what it is to the updates}, of latents and terms
     roles: Callable[[Records, Any], dict[str, str]]
     # (records, structure) -> what fits the model where no option asks for another algorithm
-    algorithm: Callable[[Records, Any], Algorithm]
+    algorithm: Callable[[Records, Any], str]
     options: tuple[str, ...]  # which of the options that not every class has it reads
-    # records -> whether the kinds of their latents and outcomes could be those of the class: only
-    # then is it of interest why the model does not belong to it
+    # records -> whether they could be of the class, so that it is of interest why they are not
     near: Callable[[Records], bool]
     forms: tuple[str, ...] = ()  # the values that ``form=`` may have, but for those of papers
-    # (records, structure) -> why the method is the one to take for the model; empty where another
-    # is as good
+    # (records, structure) -> why the method is the one to take; empty where another is as good
     better: Callable[[Records, Any], str] = lambda records, structure: ""
-    # {value of ``form=``: what builds it}, in the place of ``build``: forms of a paper. The first
-    # one has the options that ``build`` has not
+    # {``form=`` of a paper: what builds it}; the first one has the options that ``build`` has not
     of_papers: Mapping[str, Callable[[Records, Any, Any], Method]] = MappingProxyType({})
 
 
@@ -188,11 +179,10 @@ class MethodSpec(NamedTuple):
     # whether it takes every latent on its own scale, instead of the whole real line
     constrained: bool = False
     integrates: bool = False  # whether it integrates latents of single records or units out
-    # those it has updates for, in the order in which they are tried. Empty for a method that fits
-    # any model.
+    # those it has updates for, in the order in which they are tried; empty if it fits any model
     model_classes: tuple[ModelClass, ...] = ()
     # what fits any model where no option asks for another algorithm; None if its class decides
-    algorithm: Algorithm | None = None
+    algorithm: str | None = None
 
 
 def match(
@@ -227,7 +217,7 @@ def build_matching(
     if built is None:
         form = form if form in papers else next(iter(papers))
         built = papers[form](records, structure, options)
-    if isinstance(built, OnScale) or getattr(options, "noise_aware", True):
+    if isinstance(built, OnScale) or (options.noisy and getattr(options, "noise_aware", True)):
         return built
     return built._replace(noise_aware=draw_nothing)
 

@@ -5,7 +5,6 @@ with an equal one. At the end stand graphs of latents at many draws at once.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -65,7 +64,6 @@ def draw_of_prior(variables: Sequence[AnyVariable], number: int) -> list[np.ndar
     return drawn
 
 
-@lru_cache(maxsize=4)  # all methods of a model that `explain` tries ask for the same
 def finite_draws(latents: tuple[AnyVariable, ...], number: int) -> np.ndarray | None:
     """Draw latents so often from their prior, and return what is finite, shape (draws, size)."""
     try:
@@ -91,7 +89,7 @@ def made_once[Made](records: Records, what: Hashable, make: Callable[[], Made]) 
     return graphs
 
 
-def prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np.ndarray]:
+def prior_gradient(records: Records, backend: str) -> Gradient:
     """Compile the gradient of the log prior at a point z, shape (size,)."""
 
     def gradient() -> tuple[list[AnyVariable], AnyVariable]:
@@ -103,9 +101,13 @@ def prior_gradient(records: Records, backend: str) -> Callable[[np.ndarray], np.
     return lambda z: np.asarray(fn(*records.split(z)))
 
 
-def prior_curvature(slope: Callable[[np.ndarray], np.ndarray], point: np.ndarray) -> np.ndarray:
+def prior_curvature(slope: Gradient, point: np.ndarray) -> np.ndarray:
     """Differentiate the prior's gradient numerically: minus its Jacobian, symmetric, (d, d)."""
-    return _curvature(slope, np.asarray(point, "float64").tobytes()).copy()
+    at = np.asarray(point, "float64")
+    steps = _steps(slope, at)
+    falls = [slope(at - e) - slope(at + e) for e in np.diag(steps)]
+    matrix = np.stack(falls, axis=-1) / (2 * steps)
+    return np.asarray((matrix + matrix.T) / 2)
 
 
 def prior_precision(slope: Gradient, point: np.ndarray, least: float | np.ndarray) -> np.ndarray:
@@ -116,15 +118,6 @@ def prior_precision(slope: Gradient, point: np.ndarray, least: float | np.ndarra
     values, vectors = np.linalg.eigh(curvature / units)
     floored = (vectors * np.maximum(values, LEAST_PRECISION)) @ vectors.T
     return np.asarray(units * (floored + floored.T) / 2 + np.diag(np.full(point.size, least)))
-
-
-@lru_cache(maxsize=8)  # a round asks for it several times at one point
-def _curvature(slope: Callable[[np.ndarray], np.ndarray], point: bytes) -> np.ndarray:
-    at = np.frombuffer(point)
-    steps = _steps(slope, at)
-    moves = np.diag(steps)
-    matrix = np.stack([slope(at - e) - slope(at + e) for e in moves], axis=-1) / (2 * steps)
-    return np.asarray((matrix + matrix.T) / 2)
 
 
 def _steps(slope: Gradient, at: np.ndarray) -> np.ndarray:

@@ -2,13 +2,8 @@
 
 First what `vips` and `dp_sep` make of regressions, and the classes of models that each fits; then
 the methods, and at the end their tables. The algorithms to the letter of their papers
-(`pymc_dp.papers`) are loaded when one is asked for. The options of those that are methods by
+(`pymc_dp.papers`) are loaded when one is asked for; the options of those that are methods by
 themselves stand here, for the help.
-
-`vips` is private variational Bayes in closed form (Park, Foulds, Chaudhuri and Welling). `dp_sep`
-is private stochastic expectation propagation (Vinaroz and Park), and `sep` the same without privacy
-(Li et al. 2015): a record adds its site, the Gaussian factor that matches the moments of cavity
-times likelihood.
 """
 
 import math
@@ -22,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_dp.accounting.plan import LARGEST, MOST, SMALLEST
 from pymc_dp.contributions.polya_gamma_and_sites import AVERAGED, POLYA_GAMMA, SITES, Estimating
 from pymc_dp.methods import advi
 from pymc_dp.methods.linear import (
@@ -50,13 +46,12 @@ from pymc_dp.methods.method import (
     SITES_NEWTON,
     TOPICS,
     VARIATIONAL_BAYES,
-    Algorithm,
     Method,
     OnScale,
     of_rounds,
 )
 from pymc_dp.methods.mixture import model as mixture_model
-from pymc_dp.methods.mixture.sketch import sketched
+from pymc_dp.methods.mixture.sketch import sketch_start
 from pymc_dp.methods.options import (
     SAMPLE_RATE,
     BatchOptions,
@@ -72,9 +67,6 @@ from pymc_dp.methods.vips import belief_nets, conjugate, topics
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
 
-WIDTH = 100
-LEAST_TRANSITIONS = 100
-
 
 @dataclass(frozen=True, kw_only=True)
 class SgldOptions(BatchOptions):
@@ -83,13 +75,10 @@ class SgldOptions(BatchOptions):
     released = "score"
 
     step: float | None = option(
-        None, "first step size, in squared units of the unconstrained latents"
+        None,
+        "first step size, in squared units of the unconstrained latents",
+        (SMALLEST, LARGEST),
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.step is not None and not 0 < self.step < math.inf:
-            raise ValueError(f"step={self.step!r} must be above 0 and finite.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,20 +89,11 @@ class OpsOptions(Options):
         None,
         "bound that a record's log likelihood is clipped to; 5 for each outcome, and without noise "
         "none",
+        (SMALLEST, math.inf),
     )
     transitions: int = option(
-        1000, "steps of PyMC's NUTS behind a draw, the first half of which adapt"
+        1000, "steps of PyMC's NUTS behind a draw, the first half of which adapt", (100, MOST)
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.transitions < LEAST_TRANSITIONS:
-            raise ValueError(
-                f"transitions={self.transitions} are too few for a sampler to find its way: give "
-                f"at least {LEAST_TRANSITIONS}."
-            )
-        if self.loglik_bound is not None and not self.loglik_bound > 0:
-            raise ValueError(f"loglik_bound={self.loglik_bound!r} must be above 0.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +131,7 @@ def vips_estimating(structure: Structure) -> Estimating:
     return POLYA_GAMMA if all(p.augmented for p in structure.predictors) else AVERAGED
 
 
-def vips_algorithm(records: Records, structure: Structure) -> Algorithm:
+def vips_algorithm(records: Records, structure: Structure) -> str:
     """Return what fits a regression by default."""
     return of_rounds(records, vips_estimating(structure))
 
@@ -268,7 +248,7 @@ OF_SEP = (
         near=mixture_model.is_near,
         better=lambda records, model: (
             "a sketch of the records finds components that start alike, as it does in dp_advi"
-            if sketched(records, model)
+            if sketch_start(records, model, None)
             else ""
         ),
     ),
@@ -362,7 +342,7 @@ METHODS: dict[str, MethodSpec] = {
             options=SgldOptions,
             integrates=True,
             fits="as dp_advi, a baseline: posterior draws, released one by one",
-            by=str(SGLD),
+            by=SGLD,
             algorithm=SGLD,
             page="posterior_sampling",
         ),
@@ -371,7 +351,7 @@ METHODS: dict[str, MethodSpec] = {
             build=of_paper("sampling", "build_ops"),
             options=OpsOptions,
             fits="no latents of single records; private if its draws are exact",
-            by=str(POSTERIOR_SAMPLING),
+            by=POSTERIOR_SAMPLING,
             algorithm=POSTERIOR_SAMPLING,
             page="posterior_sampling",
         ),
@@ -411,4 +391,4 @@ def options_list() -> str:
     lines = [
         f"* ``{keyword}`` ({', '.join(names)}): {doc}" for (keyword, doc), names in takers.items()
     ]
-    return "\n".join(textwrap.fill(line, WIDTH - 4, subsequent_indent="  ") for line in lines)
+    return "\n".join(textwrap.fill(line, 96, subsequent_indent="  ") for line in lines)

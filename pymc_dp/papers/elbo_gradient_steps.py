@@ -23,7 +23,7 @@ from pymc_dp.accounting.plan import ReleaseSpec, checked_number
 from pymc_dp.contributions.gradients import gradient, plain_gradient
 from pymc_dp.contributions.local_latents import integrated
 from pymc_dp.methods.advi import AdviOptions
-from pymc_dp.methods.method import ADVI, Algorithm, Compiled, Draws, Method, uncentred
+from pymc_dp.methods.method import ADVI, Compiled, Draws, Method, uncentred
 from pymc_dp.methods.normal import describe_gaussian
 from pymc_dp.methods.options import DEFAULTS as OF_GRADIENTS
 from pymc_dp.methods.options import Options, Schedule
@@ -46,9 +46,7 @@ class Defaults(NamedTuple):
     average_power: int = 4
 
 
-PLAIN_ADVI = Algorithm(
-    "stochastic gradient ascent on the evidence lower bound", "Jälkö et al. 2017"
-)
+PLAIN_ADVI = "stochastic gradient ascent on the evidence lower bound (Jälkö et al. 2017)"
 
 DEFAULTS = Defaults()
 

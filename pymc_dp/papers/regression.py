@@ -52,7 +52,6 @@ from pymc_dp.methods.method import (
     BY_ROUNDS,
     EXPECTATION_PROPAGATION,
     VARIATIONAL_BAYES,
-    Algorithm,
     Compiled,
     Doubt,
     Method,
@@ -63,9 +62,9 @@ from pymc_dp.methods.normal import (
     GaussianPosterior,
     NoisyAverage,
     Solved,
-    Spectrum,
     cavity,
     expected_precision,
+    floored,
     number_of,
     solve,
     spectral_edge,
@@ -108,7 +107,7 @@ class Defaults(NamedTuple):
 
 
 DEFAULTS = Defaults()
-ALGORITHM_3 = Algorithm("stochastic expectation propagation, algorithm 3", "Vinaroz and Park 2022")
+ALGORITHM_3 = "stochastic expectation propagation, algorithm 3 (Vinaroz and Park 2022)"
 
 # longest row of a design: the least double, times its outer product, is 1e-44
 LONGEST_ROW = SQUARES[1]
@@ -435,7 +434,7 @@ class Fit(NamedTuple):
     structure: Structure
     number: int | None  # of records, where it is declared
     title: str
-    algorithm: Algorithm
+    algorithm: str
     expect: Callable[[Records, Predictor, str], Expect]  # (records, predictor, backend) -> Expect
     rate: Callable[[int], float]  # t -> weight of release t = 0, 1, ... in the averages
     # (solved, mean, number of records) -> (mean, covariance) at which the next batch is taken
@@ -454,8 +453,8 @@ class Fit(NamedTuple):
 
         def curvature(gammas: Gammas) -> np.ndarray:
             weights = self.weights(gammas)
-            spectrum = Spectrum.of(np.tensordot(weights, sums.value.curvature, axes=1))
-            return spectrum.floored(DEFAULTS.floor * edge * float(np.linalg.norm(weights)))
+            least = DEFAULTS.floor * edge * float(np.linalg.norm(weights))
+            return floored(np.tensordot(weights, sums.value.curvature, axes=1), least)
 
         # each noise precision's shape and energy, as far as they exceed their noise
         found: dict[str, Natural] = {}

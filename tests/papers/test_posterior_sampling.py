@@ -195,7 +195,7 @@ def test_untempered_draws_lie_where_the_posterior_is():
         ("dp_sgld", {"step": 0.0}, "step="),
         ("dp_sgld", {"step": math.inf}, "step="),
         ("dp_ops", {"loglik_bound": 0.0}, "loglik_bound"),
-        ("dp_ops", {"transitions": 3}, "too few"),
+        ("dp_ops", {"transitions": 3}, "transitions="),
         ("dp_ops", {"draws": 5}, "give a larger n="),
     ],
 )

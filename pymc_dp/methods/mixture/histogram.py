@@ -6,7 +6,8 @@ the first. The start is at the latents whose outcomes explain such a histogram b
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Self
+from operator import attrgetter
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.optimize import minimize
@@ -16,10 +17,9 @@ from pymc_dp.contributions.checks import HISTOGRAM_NORM, outcome_histogram
 from pymc_dp.contributions.gradients import each_gradient, on_batch
 from pymc_dp.contributions.scores import UNDRAWN, compile_draws, drawn_name
 from pymc_dp.engine.outcomes import outcomes_alone
-from pymc_dp.methods.method import Compiled, Method, PrivateStart, Values
+from pymc_dp.methods.method import Compiled, PrivateStart, Values
 from pymc_dp.methods.prior import finite_draws, prior_gradient
 from pymc_dp.model import Records
-from pymc_dp.model.compilation import function
 from pymc_dp.privacy.contribution import Batch, Noisy, Query
 
 
@@ -42,7 +42,6 @@ class Defaults(NamedTuple):
 DEFAULTS = Defaults()
 
 HISTOGRAM = "outcome histogram"
-LARGEST_LOSS = 1e300  # where densities are no numbers; its slope is 0
 
 
 class State(NamedTuple):
@@ -61,12 +60,8 @@ class ScalarMixture(NamedTuple):
     dtype: str  # of the outcomes
     draws: np.ndarray  # of all latents from the prior, (n, d); the first is the initial point
     outcomes: np.ndarray  # drawn for them, sorted
-    # (batch of outcomes, latents) -> log densities (rows,), and their slopes (rows, d)
-    density: Callable[[Batch, np.ndarray], np.ndarray]
-    slopes: Callable[[Batch, np.ndarray], np.ndarray]
-    # latents -> log prior density, and its slope
-    prior: Callable[..., np.ndarray]
-    slope_of_prior: Callable[[np.ndarray], np.ndarray]
+    # (outcomes, latents) -> log densities, (rows,), and of the prior; slopes, (rows, d) and (d,)
+    evaluate: Callable[[Batch, np.ndarray], tuple[np.ndarray, ...]]
 
     @classmethod
     def of(cls, records: Records) -> Self | None:
@@ -84,24 +79,22 @@ class ScalarMixture(NamedTuple):
         pooled = pooled[np.isfinite(pooled)]
         if not pooled.size:
             return None
+        densities = on_batch(records, [], [records.batch.log_likelihood(), records.prior], "python")
+        slopes, of_prior = each_gradient(records, "python"), prior_gradient(records, "python")
         return cls(
             records,
             leaf,
             dtype,
             latents,
             pooled,
-            density=on_batch(records, [], records.batch.log_likelihood(), "python"),
-            slopes=each_gradient(records, "python"),
-            prior=function(list(records.latents.values()), records.prior, "python"),
-            slope_of_prior=prior_gradient(records, "python"),
+            lambda batch, z: (*densities(batch, z), slopes(batch, z), of_prior(z)),
         )
 
 
 def of_numbers(records: Records, of_units: bool) -> bool:
     """Whether records hold the outcomes of a mixture, which are numbers, and nothing else."""
-    if not records.mixtures or records.local_latents or not outcomes_alone(records, of_units):
-        return False
-    if records.observes_public or not records.prior_draws:
+    others = records.local_latents or records.observes_public or not records.prior_draws
+    if not records.mixtures or others or not outcomes_alone(records, of_units):
         return False
     return [len(records.shapes[leaf]) for leaf in records.drawn] == [1]
 
@@ -113,24 +106,20 @@ def histogram_start(records: Records, of_units: bool) -> PrivateStart | None:
     share a part of the budget in the plan of the fit.
     """
     mixture = ScalarMixture.of(records) if of_numbers(records, of_units) else None
-    return mixture and PrivateStart(DEFAULTS.histogram_share, partial(_before, mixture))
-
-
-def _before(
-    mixture: ScalarMixture, method: Method, begin: Callable[[Values], Any]
-) -> tuple[Method, Callable[[State], Any]]:
+    if mixture is None:
+        return None
     bins, share = DEFAULTS.bins, DEFAULTS.histogram_share
-    own = method._replace(
-        size=bins,
-        releases=(ReleaseSpec(HISTOGRAM, Full(), HISTOGRAM_NORM, count=2, share=share),),
-        compile=lambda backend: Compiled(
+    fields = {
+        "size": bins,
+        "releases": (ReleaseSpec(HISTOGRAM, Full(), HISTOGRAM_NORM, count=2, share=share),),
+        "compile": lambda backend: Compiled(
             {HISTOGRAM: outcome_histogram(mixture.leaf, bins)}, partial(update, mixture), "python"
         ),
-        init=lambda rng: first_state(mixture),
-        query=lambda state, rng: Query(HISTOGRAM, state.edges),
-        defaults=(DEFAULTS,),
-    )
-    return own, lambda state: begin(state.start)
+        "init": lambda rng: first_state(mixture),
+        "query": lambda state, rng: Query(HISTOGRAM, state.edges),
+        "defaults": (DEFAULTS,),
+    }
+    return PrivateStart(share, fields, attrgetter("start"))
 
 
 def first_state(mixture: ScalarMixture) -> State:
@@ -150,7 +139,7 @@ def update(mixture: ScalarMixture, state: State, query: Query, noisy: Noisy) -> 
     """Make finer bins where the first histogram has records; estimate the latents by the second."""
     counts, edges = np.asarray(noisy.value), state.edges
     if state.t:
-        likeliest = _likeliest(_explained(mixture, edges, counts, noisy.sd))
+        likeliest = _likeliest(mixture, edges, counts, noisy.sd)
         values = mixture.records.split(likeliest)
         return State(2, edges, dict(zip(mixture.records.point, values, strict=True)))
     seen = np.where(counts > DEFAULTS.visible_bin * noisy.sd, counts, 0.0)
@@ -187,21 +176,28 @@ def _points(mixture: ScalarMixture, edges: np.ndarray) -> _Points:
     return _Points(values[kept], owner[kept], width[kept])
 
 
-class Explained(NamedTuple):
-    """How badly latents explain a histogram: minus the log posterior density, and its slope."""
+def _likeliest(
+    mixture: ScalarMixture, edges: np.ndarray, counts: np.ndarray, noise_sd: float
+) -> np.ndarray:
+    """Go downhill from the initial point and the best draws of the prior."""
+    variance, points = noise_sd**2 + np.maximum(counts, 1.0), _points(mixture, edges)
+    loss = partial(_loss, mixture, points, counts, variance)
+    initial, *drawn = mixture.draws
+    best = np.argsort([loss(z)[0] for z in drawn])[: DEFAULTS.descents]
+    starts = [initial, *(drawn[k] for k in best)]
+    of_author, *others = [minimize(loss, z, jac=True, method="L-BFGS-B") for z in starts]
+    lowest = min(others, key=lambda each: float(each.fun), default=of_author)
+    as_low = of_author.fun <= lowest.fun + DEFAULTS.as_low
+    return np.asarray((of_author if as_low else lowest).x)
 
-    mixture: ScalarMixture
-    points: _Points
-    batch: Batch  # of the points
-    counts: np.ndarray
-    variance: np.ndarray  # of counts
 
-    def value(self, z: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the value, and its slope along the log density of each point."""
-        with np.errstate(all="ignore"):
-            logs = self.mixture.density(self.batch, z)
-            log_prior = self.mixture.prior(*self.mixture.records.split(z))
-        points, counts, variance = self.points, self.counts, self.variance
+def _loss(
+    mixture: ScalarMixture, points: _Points, counts: np.ndarray, variance: np.ndarray, z: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Minus the log posterior density, given counts of these variances, and its slope."""
+    batch = {mixture.leaf: points.values.astype(mixture.dtype)}
+    with np.errstate(all="ignore"):
+        logs, log_prior, slopes, of_prior = mixture.evaluate(batch, z)
         each = points.width * np.exp(np.minimum(np.nan_to_num(logs, nan=-np.inf), 700.0))
         shares = np.bincount(points.owner, each, len(counts))
         # the number of records that explains the counts best
@@ -209,33 +205,8 @@ class Explained(NamedTuple):
         number = max(float(shares @ (counts / variance)) / squares, 1.0)
         off = (number * shares - counts) / variance
         value = float((off**2 * variance).sum() / 2 - log_prior)
-        return value if np.isfinite(value) else LARGEST_LOSS, number * off[points.owner] * each
-
-    def loss(self, z: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the value and its slope; where one is no number, no slope at all."""
-        value, along = self.value(z)
-        with np.errstate(all="ignore"):
-            slopes, of_prior = self.mixture.slopes(self.batch, z), self.mixture.slope_of_prior(z)
-        slope = np.where(along[:, None] == 0, 0.0, along[:, None] * slopes).sum(axis=0) - of_prior
-        if value == LARGEST_LOSS or not np.isfinite(slope).all():
-            return LARGEST_LOSS, np.zeros_like(z)
-        return value, slope
-
-
-def _explained(
-    mixture: ScalarMixture, edges: np.ndarray, counts: np.ndarray, noise_sd: float
-) -> Explained:
-    points = _points(mixture, edges)
-    batch = {mixture.leaf: points.values.astype(mixture.dtype)}
-    return Explained(mixture, points, batch, counts, noise_sd**2 + np.maximum(counts, 1.0))
-
-
-def _likeliest(histogram: Explained) -> np.ndarray:
-    """Go downhill from the initial point and the best draws of the prior."""
-    initial, *drawn = histogram.mixture.draws
-    best = np.argsort([histogram.value(z)[0] for z in drawn])[: DEFAULTS.descents]
-    starts = [initial, *(drawn[k] for k in best)]
-    of_author, *others = [minimize(histogram.loss, z, jac=True, method="L-BFGS-B") for z in starts]
-    lowest = min(others, key=lambda each: float(each.fun), default=of_author)
-    as_low = of_author.fun <= lowest.fun + DEFAULTS.as_low
-    return np.asarray((of_author if as_low else lowest).x)
+        along = (number * off[points.owner] * each)[:, None]
+        slope = np.where(along == 0, 0.0, along * slopes).sum(axis=0) - of_prior
+    if not np.isfinite(value) or not np.isfinite(slope).all():
+        return 1e300, np.zeros_like(z)
+    return value, slope

@@ -20,8 +20,6 @@ from pytensor.tensor.special import LogSumExp
 
 from pymc_dp.methods.conjugate import (
     DIRICHLET,
-    AtPoint,
-    Point,
     at_point,
     conjugate_prior,
     for_each_row,
@@ -38,7 +36,6 @@ from pymc_dp.model import Records
 from pymc_dp.model.graphs import AnyVariable, Tensor
 from pymc_dp.privacy.contribution import Batch
 
-PROBE_COUNTS = (0, 1, 1)  # the whole numbers of probe rows at which components are compared
 SINGULAR = 1e-9  # relative eigenvalue below which a component does not determine its latents
 # prior standard deviations that a mean may lie from the prior's middle and from the start
 MOST_PRIOR_SDS = 4.0
@@ -49,9 +46,16 @@ ADVICE = (
     "theirs is right. Give priors, or initval=, that put each component near its records, by "
     "public numbers."
 )
+# signs of lost components, of the elements that have them
+LOST = (
+    f"has {{}} more than {MOST_PRIOR_SDS:g} standard deviations of the prior from the prior's "
+    "middle and from the start",
+    f"is more than {MOST_WIDTH_RATIO:g} times as wide in {{}} as in other components",
+)
 # (batch, v) -> log joint densities, (rows, K), and their slopes in each component's own latents,
 # (rows, K, d)
 Components = Callable[[Batch, np.ndarray], tuple[np.ndarray, np.ndarray]]
+Trial = Callable[..., tuple[np.ndarray, ...]]  # (one row, v, others) -> (K,), (K, all of v)
 
 
 class Mixture(NamedTuple):
@@ -87,22 +91,24 @@ def recognise(records: Records) -> MixtureModel:
         raise NotConjugateError("the likelihood is not one finite mixture")
     mixture: Tensor = mixtures[0].joint
     joint = mixture.ravel()
-    weights = _weights(records)
+    dirichlet = [name for name, op in records.distributions.items() if issubclass(op, DirichletRV)]
+    if len(dirichlet) > 1:
+        raise NotConjugateError(f"`{dirichlet[1]}` is a second Dirichlet block")
+    weights = dirichlet[0] if dirichlet else None
     if not gaussian_latents(records):
         raise NotConjugateError("no latent has a Gaussian prior")
-    prior = gaussian_prior(records, apart=[weights] if weights else [])
+    prior = gaussian_prior(records, apart=dirichlet)
     ancestry = set(ancestors([joint]))
     for name in prior.gammas:
         if records.latents[name] in ancestry:
             raise NotConjugateError(f"the spread of a component is unknown: it depends on `{name}`")
-    trial = _trial(records, prior, joint)
-    rng = np.random.default_rng(0)
-    blocks = _blocks(records, trial, rng)
-    curvature = _curvature(records, trial, blocks, rng)
+    start = np.concatenate([records.point[name].ravel() for name in prior.shapes])
+    trial, zeros, rng = _trial(records, prior, joint), np.zeros(prior.d), np.random.default_rng(0)
+    blocks = _blocks(records, trial, zeros, rng)
+    curvature = _curvature(records, trial, zeros, blocks, rng)
     concentration = np.ones(len(blocks))
     if weights:
-        concentration = _concentration(records, trial, weights, rng)
-    start = np.concatenate([records.point[name].ravel() for name in prior.shapes])
+        concentration = _concentration(records, trial, zeros, weights, rng)
     return MixtureModel(prior, joint, weights, concentration, blocks, curvature, start)
 
 
@@ -118,37 +124,22 @@ def mixture_of(term: AnyVariable) -> Mixture | None:
     return Mixture(joint, tuple(int(a) for a in axes), weights)
 
 
-def _weights(records: Records) -> str | None:
-    names = [name for name, op in records.distributions.items() if issubclass(op, DirichletRV)]
-    if len(names) > 1:
-        raise NotConjugateError(f"`{names[1]}` is a second Dirichlet block")
-    return names[0] if names else None
-
-
-class _Trial(NamedTuple):
-    """Log joint densities of one probe record, and their slopes in all Gaussian latents."""
-
-    prior: GaussianPrior
-    even: Point  # at which the components have even weights
-    evaluate: AtPoint  # (rows, point) -> (K,), (K, d)
-
-    def slopes(self, rows: Batch, v: np.ndarray) -> np.ndarray:
-        """Slopes where the components have even weights."""
-        return self.evaluate(rows, self.even | self.prior.point(v))[1]
-
-
-def _trial(records: Records, prior: GaussianPrior, joint: Tensor) -> _Trial:
+def _trial(records: Records, prior: GaussianPrior, joint: Tensor) -> Trial:
+    """Compile log joint densities and their slopes in v, with even weights where none are given."""
     gaussian = [records.latents[name] for name in prior.shapes]
     row = probe_rows(records, np.random.default_rng(0), [1])
     [count] = at_point(records, records.single, [joint.shape[0]])(row, records.point)
     each = pt.stack([flat_gradient(joint[k], gaussian) for k in range(int(count))])
-    return _Trial(prior, ones(records), at_point(records, records.single, [joint, each]))
+    evaluate, even = at_point(records, records.single, [joint, each]), ones(records)
+    return lambda rows, v, others={}: evaluate(rows, even | prior.point(v) | others)
 
 
-def _blocks(records: Records, trial: _Trial, rng: np.random.Generator) -> np.ndarray:
+def _blocks(
+    records: Records, trial: Trial, zeros: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     """Find the coordinates that each component depends on; no two share one."""
     of = quoted(records.term_names)
-    slopes = trial.slopes(probe_rows(records, rng, [1]), rng.normal(size=trial.prior.d))
+    _, slopes = trial(probe_rows(records, rng, [1]), rng.normal(size=zeros.size))
     own = [np.flatnonzero(slope) for slope in slopes]
     if len({len(block) for block in own}) > 1 or not len(own[0]):
         raise NotConjugateError(f"the components of {of} have different numbers of latents")
@@ -159,18 +150,22 @@ def _blocks(records: Records, trial: _Trial, rng: np.random.Generator) -> np.nda
 
 
 def _curvature(
-    records: Records, trial: _Trial, blocks: np.ndarray, rng: np.random.Generator
+    records: Records,
+    trial: Trial,
+    zeros: np.ndarray,
+    blocks: np.ndarray,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """Difference the slopes, and prove that they are affine with the same matrix everywhere."""
-    each, zeros = np.arange(len(blocks))[:, None], np.zeros(trial.prior.d)
+    each = np.arange(len(blocks))[:, None]
 
     def fall(rows: Batch, v: np.ndarray) -> np.ndarray:
-        return np.asarray((trial.slopes(rows, zeros) - trial.slopes(rows, v))[each, blocks])
+        return np.asarray((trial(rows, zeros)[1] - trial(rows, v)[1])[each, blocks])
 
-    row, units = probe_rows(records, rng, [0]), np.eye(trial.prior.d)
+    row, units = probe_rows(records, rng, [0]), np.eye(zeros.size)
     curvature = np.stack([fall(row, units[own].sum(axis=0)) for own in blocks.T], axis=-1)
-    for whole in PROBE_COUNTS:
-        rows, v = probe_rows(records, rng, [whole]), rng.normal(size=trial.prior.d)
+    for whole in (0, 1, 1):
+        rows, v = probe_rows(records, rng, [whole]), rng.normal(size=zeros.size)
         if not nearly_equal(fall(rows, v), np.einsum("kde,ke->kd", curvature, v[blocks])):
             raise NotConjugateError("a component is not Gaussian of known covariance")
     values = np.linalg.eigvalsh(curvature)
@@ -180,17 +175,16 @@ def _curvature(
 
 
 def _concentration(
-    records: Records, trial: _Trial, weights: str, rng: np.random.Generator
+    records: Records, trial: Trial, zeros: np.ndarray, weights: str, rng: np.random.Generator
 ) -> np.ndarray:
     """Read the weights' prior; prove that each component has the logarithm of its own weight."""
-    shape, zeros = records.point[weights].shape, trial.prior.point(np.zeros(trial.prior.d))
+    shape = records.point[weights].shape
     rows, w = probe_rows(records, rng, [1]), rng.uniform(0.2, 0.8, shape)
     prior = conjugate_prior(records, {weights: DIRICHLET}, rng)
-    points = (trial.even | zeros, trial.even | zeros | {weights: w})
-    even, uneven = (trial.evaluate(rows, point)[0] for point in points)
+    even, uneven = trial(rows, zeros)[0], trial(rows, zeros, {weights: w})[0]
     if even.shape != shape or not nearly_equal(uneven - even, np.log(w)):
         raise NotConjugateError(f"`{weights}` is not the weights of the components")
-    return prior.messages[weights](points[1])[0] + 1
+    return prior.messages[weights](ones(records) | {weights: w})[0] + 1
 
 
 def components(records: Records, model: MixtureModel, backend: str) -> Components:
@@ -228,63 +222,33 @@ def lost_components(records: Records, slope: Gradient, described: xr.Dataset) ->
     """
     precision = np.diag(prior_curvature(slope, records.start))
     unit = np.where(precision > 0, precision, np.nan) ** 0.5
-    terms = zip(records.term_names, records.batch.terms, strict=True)
-    ancestries = [set(ancestors([term])) for name, term in terms if name in records.mixtures]
-    of_any, sizes = set().union(*ancestries), [x.size for x in records.point.values()]
-    read = np.repeat([latent in of_any for latent in records.latents.values()], sizes)
-    mixtures = f"of the mixture {quoted(records.mixtures)}"
-    far = _far(records, slope, described, unit) & read
-    empty = _known_less(records, ancestries, described, unit)
-    texts = []
-    if far.any():
-        texts.append(
-            f"The posterior {mixtures} has {_named(records, far)} more than "
-            f"{MOST_PRIOR_SDS:g} standard deviations of the prior from the prior's middle "
-            f"and from the start. {ADVICE}"
-        )
-    if empty.any():
-        texts.append(
-            f"The posterior {mixtures} is more than {MOST_WIDTH_RATIO:g} times as wide in "
-            f"{_named(records, empty)} as in other components. {ADVICE}"
-        )
-    return tuple(Doubt(Kind.MERGED, tuple(records.mixtures), text) for text in texts)
+    variance = described["standard_deviation"] ** 2 + np.diag(described["noise_covariance"])
+    each = (described["mean_vector"], variance**0.5)
+    # nan where the posterior has other coordinates
+    mean, sd = (x.reindex(rows=records.labels).to_numpy() for x in each)
+    far = np.minimum(abs(mean - records.start) * unit, abs(slope(mean)) / unit) > MOST_PRIOR_SDS
+    widths = [np.atleast_1d(x) for x in records.split(sd * unit)]
+    wide = [x > MOST_WIDTH_RATIO * x.min(axis=-1, keepdims=True) for x in widths]
+    signs = (far, np.concatenate([x.ravel() for x in wide]))
+    latents = np.repeat([*records.point], [x.size for x in widths])
+    doubts, mixtures = [], tuple(records.mixtures)
+    for sign, names, says in zip(signs, _latents_of_mixtures(records), LOST, strict=True):
+        labels = np.array(records.labels)[sign & np.isin(latents, names)]
+        if labels.size:
+            text = f"The posterior of the mixture {quoted(mixtures)} {says.format(quoted(labels))}"
+            doubts.append(Doubt(Kind.MERGED, mixtures, f"{text}. {ADVICE}"))
+    return tuple(doubts)
 
 
-def _far(
-    records: Records,
-    slope: Callable[[np.ndarray], np.ndarray],
-    described: xr.Dataset,
-    unit: np.ndarray,
-) -> np.ndarray:
-    """Which means are far from the prior's middle and from the start, in its sds there, (d,)."""
-    if described["rows"].to_numpy().tolist() != records.labels:  # other coordinates
-        return np.zeros(records.size, bool)
-    mean = described["mean_vector"].to_numpy()
-    from_start = abs(mean - records.start) * unit
-    from_middle = abs(slope(mean)) / unit
-    return np.asarray(np.minimum(from_start, from_middle) > MOST_PRIOR_SDS)
-
-
-def _known_less(
-    records: Records, ancestries: list[set[AnyVariable]], described: xr.Dataset, unit: np.ndarray
-) -> np.ndarray:
-    """Which latents of a component are known far less well than those of another, (d,)."""
-    variance = described["standard_deviation"].to_numpy() ** 2
-    variance = variance + np.diag(described["noise_covariance"].to_numpy())
-    sd = dict(zip(map(str, described["rows"].to_numpy()), variance**0.5, strict=True))
-    widths = np.array([sd.get(label, np.nan) for label in records.labels]) * unit
-    parts = records.split(widths)
-    wide = [np.zeros(part.shape, bool) for part in parts]
-    for ancestry in ancestries:
-        own = {name for name, latent in records.latents.items() if latent in ancestry}
-        dirichlet = [n for n in own if issubclass(records.distributions[n], DirichletRV)]
-        counts = {records.point[name].shape[-1] + 1 for name in dirichlet}
-        for name, part, which in zip(records.point, parts, wide, strict=True):
-            if name in own and name not in dirichlet and {*part.shape[-1:]} & counts:
-                least = part.min(axis=-1, keepdims=True)
-                which |= part > MOST_WIDTH_RATIO * least
-    return np.concatenate([which.ravel() for which in wide])
-
-
-def _named(records: Records, chosen: np.ndarray) -> str:
-    return quoted(label for label, which in zip(records.labels, chosen, strict=True) if which)
+def _latents_of_mixtures(records: Records) -> tuple[list[str], list[str]]:
+    """Names of the latents that mixtures read, and of those with an entry for each component."""
+    read, by_component = [], []
+    for outcome, term in zip(records.term_names, records.batch.terms, strict=True):
+        ancestry = set(ancestors([term])) if outcome in records.mixtures else ()
+        own = [name for name, latent in records.latents.items() if latent in ancestry]
+        weights = [name for name in own if issubclass(records.distributions[name], DirichletRV)]
+        counts = {records.point[name].shape[-1] + 1 for name in weights}
+        others = [name for name in own if name not in weights]
+        read += own
+        by_component += [name for name in others if {*records.point[name].shape[-1:]} & counts]
+    return read, by_component

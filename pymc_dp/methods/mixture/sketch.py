@@ -10,8 +10,6 @@ Sources: Chatalic et al. (2022), Compressive learning with privacy guarantees, f
 Keriven et al. (2018), Sketching for large-scale learning of mixture models, for the decoding.
 """
 
-from collections.abc import Callable
-from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -22,9 +20,9 @@ from scipy.special import log_softmax, softmax
 from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.contributions.layout import Layout, Part
 from pymc_dp.methods.conjugate import nearly_equal, probe_rows
-from pymc_dp.methods.method import Compiled, Method, PrivateStart, Values
+from pymc_dp.methods.method import Compiled, PrivateStart, Values
 from pymc_dp.methods.mixture.model import Components, MixtureModel, components, recognise
-from pymc_dp.methods.normal import Spectrum, number_of
+from pymc_dp.methods.normal import number_of, with_eigenvalues
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.model import Records
 from pymc_dp.privacy.contribution import Batch, Noisy, Query, RowContribution
@@ -66,10 +64,9 @@ class Places(NamedTuple):
     def exchangeable(self) -> bool:
         """Whether components differ in nothing that is known of them."""
         k, d = self.mean.shape
-        known = (self.shares, self.covariances, self.mean)
-        blocks = self.precision.reshape(k, d, k, d)
-        own = blocks[np.arange(k), :, np.arange(k)]
-        return all(nearly_equal(each[0], other) for each in (*known, own) for other in each)
+        own = self.precision.reshape(k, d, k, d)[np.arange(k), :, np.arange(k)]
+        known = (self.shares, self.covariances, self.mean, own)
+        return all(nearly_equal(each[0], other) for each in known for other in each)
 
     @property
     def largest_sd(self) -> float:
@@ -80,40 +77,41 @@ class Places(NamedTuple):
 def sketch_start(
     records: Records, model: MixtureModel, num_records: int | None
 ) -> PrivateStart | None:
-    """Return a start at the components that a sketch shows, if there is one (`sketched`).
+    """Return a start at the components that a sketch shows.
+
+    None where initial values differ, or components see a record at different places.
 
     **Privacy.** One release more, of all records: see `contribution` for its sensitivity. It
     has a share of the budget in the method's own plan. Finding the components in it is
     post-processing.
-    """
-    found = sketched(records, model)
-    if found is None:
-        return None
-    compute, places = found
-    frequencies = frequencies_for(places)
-    sketching = contribution(compute, model, places, frequencies)
-
-    def values(noisy: Noisy) -> Values:
-        sketch = read(frequencies, noisy)
-        number = number_of(num_records, sketch.number, sketch.number_variance)
-        means, v = decode(places, sketch, number).means, model.start.copy()
-        v[model.blocks] = np.linalg.solve(places.unit, means.T).T
-        return model.prior.point(v)
-
-    return PrivateStart(DEFAULTS.share, partial(_before, sketching, values))
-
-
-def sketched(records: Records, model: MixtureModel) -> tuple[Components, Places] | None:
-    """Return compiled components and their places, if a sketch shows them.
-
-    None where initial values differ, or components see a record at different places.
     """
     if model.starts_distinct:
         return None
     # one pass over the records: any backend but Python would take longer to compile
     compute = components(records, model, "python")
     places = places_of(records, model, compute)
-    return None if places is None else (compute, places)
+    if places is None:
+        return None
+    frequencies = frequencies_for(places)
+    sketching = contribution(compute, model, places, frequencies)
+
+    def update(state: Any, query: Query, noisy: Noisy) -> Values:
+        sketch = read(frequencies, noisy, num_records)
+        means, v = decode(places, sketch).means, model.start.copy()
+        v[model.blocks] = np.linalg.solve(places.unit, means.T).T
+        return model.prior.point(v)
+
+    fields = {
+        "size": sketching.size,
+        "releases": (ReleaseSpec(SKETCH, Full(), CLIP_NORM, count=1, share=DEFAULTS.share),),
+        "compile": lambda backend: Compiled({SKETCH: sketching}, update, "python"),
+        "query": lambda state, rng: Query(SKETCH, None),
+        "defaults": (DEFAULTS,),
+    }
+    initial = model.prior.point(model.start)  # before the release, states are the method's own
+    return PrivateStart(
+        DEFAULTS.share, fields, lambda state: state if isinstance(state, dict) else initial
+    )
 
 
 def recognised_start(records: Records, num_records: int | None) -> PrivateStart | None:
@@ -124,24 +122,6 @@ def recognised_start(records: Records, num_records: int | None) -> PrivateStart 
         return None
 
 
-def _before(
-    sketching: RowContribution,
-    values: Callable[[Noisy], Values],
-    method: Method,
-    begin: Callable[[Values], Any],
-) -> tuple[Method, Callable[[Any], Any]]:
-    own = method._replace(
-        size=sketching.size,
-        releases=(ReleaseSpec(SKETCH, Full(), CLIP_NORM, count=1, share=DEFAULTS.share),),
-        compile=lambda backend: Compiled(
-            {SKETCH: sketching}, lambda state, query, noisy: begin(values(noisy)), "python"
-        ),
-        query=lambda state, rng: Query(SKETCH, None),
-        defaults=(DEFAULTS,),
-    )
-    return own, lambda state: state
-
-
 def places_of(records: Records, model: MixtureModel, compute: Components) -> Places | None:
     """Describe the components at probe rows; None if they see a record at different places."""
     batch = probe_rows(records, np.random.default_rng(0), [0, 1])
@@ -149,7 +129,7 @@ def places_of(records: Records, model: MixtureModel, compute: Components) -> Pla
     seen = np.linalg.solve(model.curvature, compute(batch, zeros)[1][..., None])[..., 0]
     if not all(nearly_equal(seen[:, 0], other) for other in np.swapaxes(seen, 0, 1)):
         return None
-    unit = Spectrum.of(model.curvature.mean(axis=0)).root()
+    unit = with_eigenvalues(model.curvature.mean(axis=0), np.sqrt)
     shares = _shares(compute, model, batch, seen[:, 0])
     if shares is None:
         return None
@@ -193,10 +173,8 @@ class Sketch(NamedTuple):
 
     frequencies: np.ndarray  # (m, d)
     waves: np.ndarray  # (2 m,): cosines, then sines
-    number: np.ndarray  # of records
-    # of the noise on an entry of the waves, and on the number
-    wave_variance: float
-    number_variance: float
+    noise_variance: float  # on an entry of the waves
+    number: float  # of records
 
 
 def frequencies_for(places: Places) -> np.ndarray:
@@ -245,13 +223,13 @@ def contribution(
     return RowContribution(layout.size, width, lambda rows, context: rows, prepare)
 
 
-def read(frequencies: np.ndarray, noisy: Noisy) -> Sketch:
+def read(frequencies: np.ndarray, noisy: Noisy, num_records: int | None) -> Sketch:
     """Read what was released."""
     layout = _layout(len(frequencies))
     sums = layout.unpack(noisy.value / noisy.sample_rate)
     variance = layout.noise_variance(noisy.sd / noisy.sample_rate)
-    waves = sums["waves"].ravel()
-    return Sketch(frequencies, waves, sums["number"], variance["waves"], variance["number"])
+    number = number_of(num_records, sums["number"], variance["number"])
+    return Sketch(frequencies, sums["waves"].ravel(), variance["waves"], number)
 
 
 class Placed(NamedTuple):
@@ -262,20 +240,19 @@ class Placed(NamedTuple):
     loss: float = np.inf
 
 
-def decode(places: Places, sketch: Sketch, number: float) -> Placed:
+def decode(places: Places, sketch: Sketch) -> Placed:
     """Find places and shares of all components."""
     if places.concentration is not None or nearly_equal(places.shares.min(), places.shares.max()):
-        return _descend(places, sketch, number)
+        return _descend(Decoder(places, sketch))
     free = places._replace(concentration=np.ones(len(places.shares)))
-    placed = _descend(free, sketch, number)
+    placed = _descend(Decoder(free, sketch))
     _, order = linear_sum_assignment(np.abs(places.shares[:, None] - placed.shares))
     ordered = Placed(placed.means[order], places.shares)
-    return _improve(Decoder(places, sketch, number), ordered)
+    return _improve(Decoder(places, sketch), ordered)
 
 
-def _descend(places: Places, sketch: Sketch, number: float) -> Placed:
-    decoder, rng = Decoder(places, sketch, number), np.random.default_rng(0)
-    count, d = places.mean.shape
+def _descend(decoder: "Decoder") -> Placed:
+    rng, (count, d) = np.random.default_rng(0), decoder.places.mean.shape
     placed = Placed(np.zeros((0, d)), np.zeros(0))
     for k in range(count):
         mean, share = decoder.place(k, decoder.left(placed), rng)
@@ -286,13 +263,13 @@ def _descend(places: Places, sketch: Sketch, number: float) -> Placed:
 class Decoder:
     """Explains one sketch by components at places."""
 
-    def __init__(self, places: Places, sketch: Sketch, number: float) -> None:
-        self.places, self.sketch, self.number = places, sketch, number
+    def __init__(self, places: Places, sketch: Sketch) -> None:
+        self.places, self.sketch, self.number = places, sketch, sketch.number
         w = sketch.frequencies
         # the characteristic functions of the components around their means, (K, m)
         self.damping = np.exp(-np.einsum("mi,kij,mj->km", w, places.covariances, w) / 2)
         # a wave varies by 1/2 between records that lie anywhere
-        self.variance = sketch.wave_variance + number / 2
+        self.variance = sketch.noise_variance + sketch.number / 2
         self.known = places.concentration is None
 
     def waves(self, k: int, means: np.ndarray) -> np.ndarray:
@@ -303,11 +280,9 @@ class Decoder:
 
     def left(self, placed: Placed, without: int | None = None) -> np.ndarray:
         """What of the released waves the components do not explain."""
-        explained = np.zeros_like(self.sketch.waves)
-        for k in range(len(placed.means)):
-            if k != without:
-                explained += placed.shares[k] * self.waves(k, placed.means[k])
-        return self.sketch.waves - self.number * explained
+        components = (k for k in range(len(placed.means)) if k != without)
+        each = (placed.shares[k] * self.waves(k, placed.means[k]) for k in components)
+        return self.sketch.waves - self.number * sum(each, np.zeros_like(self.sketch.waves))
 
     def place(self, k: int, left: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float]:
         """Find where component k explains most of what is left, from coarse to fine."""
@@ -342,21 +317,20 @@ class Decoder:
 
     def refine(self, placed: Placed) -> Placed:
         """Move all components downhill together, and their shares if these are unknown."""
-        shape = placed.means.shape
         start = placed.means.ravel()
         if not self.known:
             start = np.append(start, np.log(placed.shares / placed.shares.sum()))
-        lowest = minimize(self.loss, start, (shape,), jac=True, method="L-BFGS-B")
-        means = lowest.x[: placed.means.size].reshape(shape)
-        return Placed(means, self._shares(lowest.x[placed.means.size :]), float(lowest.fun))
+        lowest = minimize(self.loss, start, jac=True, method="L-BFGS-B")
+        return self._placed(lowest.x, float(lowest.fun))
 
-    def _shares(self, logits: np.ndarray) -> np.ndarray:
-        return self.places.shares if self.known else np.asarray(softmax(logits))
+    def _placed(self, x: np.ndarray, loss: float = np.inf) -> Placed:
+        means, logits = np.split(x, [self.places.mean.size])
+        shares = self.places.shares if self.known else softmax(logits)
+        return Placed(means.reshape(self.places.mean.shape), shares, loss)
 
-    def loss(self, x: np.ndarray, shape: tuple[int, int]) -> tuple[float, np.ndarray]:
+    def loss(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Minus the log posterior of places and shares, and its slope."""
-        means, logits = x[: shape[0] * shape[1]].reshape(shape), x[shape[0] * shape[1] :]
-        shares, m = self._shares(logits), len(self.sketch.frequencies)
+        (means, shares, _), m = self._placed(x), len(self.sketch.frequencies)
         waves = np.stack([self.waves(k, mean) for k, mean in enumerate(means)])
         off = self.number * shares @ waves - self.sketch.waves
         slope = off / self.variance
@@ -365,13 +339,12 @@ class Decoder:
         loss = off @ slope / 2 + from_prior @ pull / 2
         turned = waves[:, :m] * slope[m:] - waves[:, m:] * slope[:m]
         down = self.number * shares[:, None] * (turned @ self.sketch.frequencies)
-        slopes = down.ravel() + pull
-        if self.places.concentration is None:
+        slopes, concentration = down.ravel() + pull, self.places.concentration
+        if concentration is None:
             return loss, slopes
-        concentration = self.places.concentration
         along = self.number * waves @ slope
         of_logits = shares * (along - shares @ along + concentration.sum()) - concentration
-        return loss - concentration @ log_softmax(logits), np.append(slopes, of_logits)
+        return loss - concentration @ log_softmax(x[means.size :]), np.append(slopes, of_logits)
 
 
 def _improve(decoder: Decoder, placed: Placed) -> Placed:

@@ -41,12 +41,13 @@ from pymc_dp.methods.normal import (
     GaussianPosterior,
     NoisyAverage,
     Solved,
-    Spectrum,
     cavity,
+    floored,
     number_of,
     site_share,
     solve,
     spectral_edge,
+    with_eigenvalues,
     within_trust_region,
 )
 from pymc_dp.model import Records
@@ -158,7 +159,7 @@ def build(records: Records, model: MixtureModel, settings: SepOptions) -> Method
     per_latent = 1 + DEFAULTS.precision_scale**2
     typical = model.blocks.shape[1] * per_latent + (model.weights is not None)
     release = settings.release_spec(count, typical**0.5)
-    fit = _Fit(model, Spectrum.of(model.curvature).root(), settings, release.count)
+    fit = _Fit(model, with_eigenvalues(model.curvature, np.sqrt), settings, release.count)
     method = Method(
         size=layout_of(*model.blocks.shape).size,
         releases=(release,),
@@ -281,7 +282,7 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     sums = state.sums.add(latest, Sites(**layout.noise_variance(sd)), h)
     number = fit.number(sums)
     least = max(spectral_edge(sums.variance.precision, d), DEFAULTS.least_share * number)
-    precision = fit.expand(Spectrum.of(sums.value.precision).floored(least))
+    precision = fit.expand(floored(sums.value.precision, least))
     solved = fit.solve(precision, state.mean, state.solved.gammas)
     slope = solved.linear - solved.precision @ centre
     slope[fit.model.blocks] += np.einsum("kde,ke->kd", fit.root, latest.score)
@@ -303,7 +304,7 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
 def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
     """Multiply prior and sites; a component keeps at least a few records."""
     sites, mean = state.sums.value, state.average.mean
-    precision = Spectrum.of(sites.precision).floored(DEFAULTS.least_share * fit.number(state.sums))
+    precision = floored(sites.precision, DEFAULTS.least_share * fit.number(state.sums))
     solved = fit.solve(fit.expand(precision), mean, state.solved.gammas)
     return GaussianPosterior(mean, solved.covariance, state.average.noise, solved.gammas)
 

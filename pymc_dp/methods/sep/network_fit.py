@@ -212,7 +212,7 @@ def fan_ins(records: Records, network: Network) -> dict[str, int]:
 def scales_of(records: Records, network: Network) -> np.ndarray:
     """Size of every weight, (d,): its prior's, and at most one over the root of its fan-in."""
     prior, inputs = network.prior, fan_ins(records, network)
-    _, precision = prior.natural_diagonals(prior.start())
+    _, precision = prior.natural(prior.start(), diagonal=True)
     most = [np.full(shape, inputs.get(name, 1) ** -0.5) for name, shape in prior.shapes.items()]
     return np.asarray(np.minimum(precision**-0.5, np.concatenate([x.ravel() for x in most])))
 
@@ -383,7 +383,7 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     latest = read(noisy, fit.layout, query.context.precision)
     sums = _averaged(fit, state, latest)
     gammas = _gammas(fit, sums, state.mean, state.variance**0.5, state.gammas)
-    linear, precision = prior.natural_diagonals(gammas)
+    linear, precision = prior.natural(gammas, diagonal=True)
     metric = 1 / (precision + _floored(fit, sums, gammas, DEFAULTS.least_share_in_steps))
     sd = latest.variance.score**0.5
     step = fit.length(t, sd * metric)
@@ -461,7 +461,7 @@ def _floored(fit: _Fit, sums: NoisyAverage[Sites], gammas: Gammas, share: float)
 def _with_cavity(fit: _Fit, state: State) -> State:
     """Multiply prior and sites, and take one of N equal sites out."""
     number, sites = fit.number(state.sums), state.sums.value
-    linear, precision = fit.network.prior.natural_diagonals(state.gammas)
+    linear, precision = fit.network.prior.natural(state.gammas, diagonal=True)
     floored = _floored(fit, state.sums, state.gammas, DEFAULTS.least_share)
     mean, variance = cavity(linear, precision, floored, state.mean, number)
     share, shape, rate = site_share(number), 2.0, 1.0

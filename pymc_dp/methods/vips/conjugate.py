@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph.traversal import ancestors
@@ -49,7 +49,6 @@ from pymc_dp.methods.method import (
     BY_ROUNDS,
     NEWTON,
     VARIATIONAL_BAYES,
-    Algorithm,
     Compiled,
     Doubt,
     Draws,
@@ -330,7 +329,7 @@ def build(records: Records, structure: Structure, settings: VipsOptions) -> Meth
     return chain(*sketched.stages(method, partial(_start, structure, prior)))
 
 
-def algorithm(records: Records, structure: Structure) -> Algorithm:
+def algorithm(records: Records, structure: Structure) -> str:
     """Return what fits a model by default."""
     return NEWTON if structure.mixtures or common_norm(structure) is None else VARIATIONAL_BAYES
 
@@ -434,19 +433,16 @@ def start_of_rounds(structure: Structure, number: int | None, sums: Method) -> P
         return sketched
     if any(map(structure.differs, structure.gaussian or _of_components(structure))):
         return None  # the author's initial values separate the components
-    return PrivateStart(DEFAULTS.share_of_start, partial(_sums_before, structure, sums))
-
-
-def _sums_before(
-    structure: Structure, sums: Method, method: Method, begin: Callable[[Values], Any]
-) -> tuple[Method, Callable[[State], Any]]:
-    """Let closed-form updates find where another method begins."""
     [release] = sums.releases
     few = dataclasses.replace(
         release, count=DEFAULTS.releases_of_start, share=DEFAULTS.share_of_start
     )
     own = sums._replace(releases=(few,))
-    return own, lambda state: begin(structure.references(state.context.posterior))
+    return PrivateStart(
+        DEFAULTS.share_of_start,
+        own._asdict(),
+        lambda state: structure.references(state.context.posterior),
+    )
 
 
 def _update(

@@ -60,7 +60,7 @@ class Built:
 
     def sketch(self, X, noise, rng):
         value = self.vectors(X).sum(axis=0) + noise * rng.normal(size=self.added.size)
-        return read(self.frequencies, Noisy(value, noise, 1.0))
+        return read(self.frequencies, Noisy(value, noise, 1.0), N)
 
 
 @functools.cache
@@ -119,7 +119,7 @@ def test_no_component_is_missed():
     for seed in range(10):
         truth, X = made_up(seed)
         parts, rng = built(even), np.random.default_rng(seed)
-        placed = decode(parts.places, parts.sketch(X, NOISE, rng), N)
+        placed = decode(parts.places, parts.sketch(X, NOISE, rng))
         # in standard deviations of a record; two components are at least four apart
         assert farthest(placed.means, in_units(parts.places, truth)) < 2
 

@@ -75,6 +75,17 @@ class Dispersion(NamedTuple):
     share: float  # of the squared norm of the whole score
 
 
+class Scales(NamedTuple):
+    """Factors of a vector's parts, in their order."""
+
+    score: np.ndarray  # (c,)
+    curvature: float = 1.0
+    products: float = 1.0
+    counts: float = 1.0
+    along: float = 1.0
+    traces: float = 1.0
+
+
 class At(NamedTuple):
     """A point z, the coordinates of scores there, and the bounds of a vector's parts."""
 
@@ -133,44 +144,21 @@ class At(NamedTuple):
         """What the curvature along the direction is clipped to."""
         return np.inf if np.isinf(self.score_bound) else ALONG_BOUND
 
-    def _scale(self, share: float, bound: float) -> float:
-        return 1.0 if np.isinf(self.score_bound) else float(share * self.score_norm / bound)
-
-    @property
-    def dispersion_scale(self) -> float:
-        """The factor of the dispersion's part of the score in the vector."""
-        own = self.dispersion
-        return self._scale(own.share**0.5, own.bound) if own else 1.0
-
-    @property
-    def score_scales(self) -> np.ndarray:
-        """The factors of the latents' scores in the vector, (d,)."""
-        return np.where(self.is_dispersion, self.dispersion_scale, 1.0)
-
-    @property
-    def curvature_scale(self) -> float:
-        """The factor of curvatures in the vector."""
-        return self._scale(SLOPE, self.leverage_bound)
-
-    @property
-    def trace_scale(self) -> float:
-        """The factor of the two traces in the vector."""
-        return self._scale(TRACE, self.leverage_bound)
-
-    @property
-    def along_scale(self) -> float:
-        """The factor of the curvature along the direction in the vector."""
-        return self._scale(ALONG, ALONG_BOUND)
-
-    @property
-    def counts_scale(self) -> float:
-        """The factor of counts of lengths in the vector."""
-        return self._scale(COUNTS, COUNTS_NORM * self.parts**0.5)
-
-    @property
-    def products_scale(self) -> float:
-        """The factor of products of scores in the vector."""
-        return 1.0 if np.isinf(self.score_bound) else self.products / self.score_norm
+    def scales(self, dispersion: np.ndarray | None = None) -> Scales:
+        """Return the factors of the vector's parts; ``dispersion``, (c,), are its coordinates."""
+        dispersion = self.is_dispersion if dispersion is None else dispersion
+        if np.isinf(self.score_bound):
+            return Scales(np.ones(dispersion.size))
+        norm, own = self.score_norm, self.dispersion
+        of_dispersion = own.share**0.5 * norm / own.bound if own else 1.0
+        return Scales(
+            score=np.where(dispersion, of_dispersion, 1.0),
+            curvature=SLOPE * norm / self.leverage_bound,
+            products=self.products / norm,
+            counts=COUNTS * norm / (COUNTS_NORM * self.parts**0.5),
+            along=ALONG * norm / ALONG_BOUND,
+            traces=TRACE * norm / self.leverage_bound,
+        )
 
 
 class Sums(NamedTuple):
@@ -207,16 +195,16 @@ def split(value: np.ndarray, at: At) -> Sums:
     """Split a released vector into its parts, without their scales."""
     diagonal = at.point.size if at.is_diagonal else 0
     ends = ends_of_parts(at.point.size, diagonal, at.parts, at.products > 0)
-    score, curvature, products, counts, along, traces = np.split(value, ends[:-1])
-    curvature, (variance, information) = curvature / at.curvature_scale, traces / at.trace_scale
+    scaled = zip(np.split(value, ends[:-1]), at.scales(), strict=True)
+    score, curvature, products, counts, along, traces = (part / scale for part, scale in scaled)
     return Sums(
-        score=score / at.score_scales,
-        curvature=np.diag(curvature) if diagonal else smat(curvature),
-        counts=counts.reshape(at.parts, BINS) / at.counts_scale,
-        along=float(along[0] / at.along_scale),
-        variance=float(variance),
-        information=float(information),
-        products=smat(products / at.products_scale),
+        score,
+        np.diag(curvature) if diagonal else smat(curvature),
+        counts.reshape(at.parts, BINS),
+        float(along[0]),
+        float(traces[0]),
+        float(traces[1]),
+        smat(products),
     )
 
 
@@ -356,12 +344,12 @@ def clipped_scores(z: np.ndarray, at: At, dispersion: np.ndarray) -> Clipped:
 
 
 def _from_draws(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
-    """Clip observed scores; estimate their slopes and variances from drawn ones."""
+    """Clip observed scores; estimate their slopes and variances, and weights, from drawn ones."""
     weighted, drawn = z[:, :1], z[:, :1]
     if z.shape[1] > 1:
         variance = (z[:, 1 : 1 + WEIGHING] ** 2).sum(axis=-1).mean(axis=1)
         drawn = without_weighing(z)
-        weighted = record_weights(variance, weight_bound)[:, None, None] * drawn
+        weighted = clip_factors(variance, weight_bound)[:, None, None] * drawn
     u = clip_consistently(weighted, bound)
     first = min(1, drawn.shape[1] - 1)  # means over drawn outcomes alone, where there are any
     traces = np.array([(x[:, first:] ** 2).sum(axis=-1).mean(axis=1) for x in (u, drawn)])
@@ -369,18 +357,13 @@ def _from_draws(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
 
 
 def _from_both(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
-    """Clip observed scores beside those of both outcomes, from which all means follow."""
+    """Clip observed scores beside those of both outcomes, from which weights and means follow."""
     # those of probabilities q and p = 1 - q are -p x and q x: the mean of products is p q x x'
     no, yes = z[:, 1:2], z[:, 2:]
     variance = np.maximum(-(no * yes).sum(axis=(1, 2)), 0.0)
-    u = clip_both(z, record_weights(variance, weight_bound), bound)
+    u = clip_both(z, clip_factors(variance, weight_bound), bound)
     of_clipped = np.maximum(-(u[:, 1] * u[:, 2]).sum(axis=-1), 0.0)
     return Clipped(u[:, 0], -u[:, 1:2], yes, np.array([of_clipped, variance]), _counts(z))
-
-
-def record_weights(variance: np.ndarray, bound: float) -> np.ndarray:
-    """Return weights of records, (rows,): one of large variance weighs less."""
-    return clip_factors(variance, bound)
 
 
 def _counts(z: np.ndarray) -> np.ndarray:
@@ -437,14 +420,15 @@ def joint_vectors(
         curvature *= ratio(made.precision, made.slope)[:, None]
     kept = kept_of_curvature(curvature, at)
     along = clipped.along(own.direction, kept, at.along_bound)
-    score = clipped.score * np.where(own.dispersion, at.dispersion_scale, 1.0)
+    scales = at.scales(own.dispersion)
+    score = clipped.score * scales.score
     parts = [
         score.T,
-        at.curvature_scale * (curvature * kept[:, None]).T,
-        at.products_scale * _products(score, counting, at).T,
-        at.counts_scale * clipped.counts.T,
-        at.along_scale * along[None],
-        at.trace_scale * np.fmin(clipped.traces, at.leverage_bound),
+        scales.curvature * (curvature * kept[:, None]).T,
+        scales.products * _products(score, counting, at).T,
+        scales.counts * clipped.counts.T,
+        scales.along * along[None],
+        scales.traces * np.fmin(clipped.traces, at.leverage_bound),
     ]
     each = np.concatenate(parts)  # in this order in memory, loops over records are long
     return each.T if counting is None else (each * counting).T
@@ -502,8 +486,7 @@ def _directions_of_draws(d: int) -> np.ndarray:
 def whitened_scores(scores: DrawnScores) -> Contribution:
     """Contribute the joint vector: score, slope, products, counts of lengths, slope along, traces.
 
-    The context is an `At`; docs/engine.md says what a record adds. Under a posterior q, whose root
-    is ``At.root``, scores are what an `Estimating` makes of them. With survey weights all of it is
+    The context is an `At`; docs/engine.md says what a record adds. With survey weights all of it is
     multiplied by the record's share of the largest weight, and products of the score by its square.
 
     **Privacy.** The norm of a record's (or a unit's) vector is at most `At.clip_norm`, also before

@@ -37,17 +37,6 @@ class Part(NamedTuple):
         return int(self.latents.sum())
 
 
-class Lengths(NamedTuple):
-    """Counts of rounds near the mode, each time half as much of earlier ones; zero before any."""
-
-    sums: np.ndarray  # (parts, BINS)
-    weight: float = 0.0
-
-    def add(self, counts: np.ndarray, weight: float) -> "Lengths":
-        """Add a round's counts; a weight of 0 says nothing."""
-        return Lengths(self.sums / 2 + weight * counts, self.weight / 2 + weight)
-
-
 class LeftOut(NamedTuple):
     """What each of several clip norms leaves out of the sum of scores."""
 

@@ -1,7 +1,7 @@
 """Rounds as a method: how they share the budget, what they release, and their posterior."""
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
@@ -34,7 +34,6 @@ from pymc_dp.engine.posterior import (
 from pymc_dp.engine.report import describe, doubts_of_chains, doubts_of_rounds
 from pymc_dp.engine.rounds import (
     Known,
-    Likelihoods,
     State,
     begin,
     covariance,
@@ -103,7 +102,7 @@ class RoundTerms(NamedTuple):
         return tuple(map(float, (1 - CONSTANTS.share_of_scales) * grown / grown.sum()))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Rounds:
     """Rounds of the latents that records read: what they are of, compiled when it is needed."""
 
@@ -112,8 +111,6 @@ class Rounds:
     prior: Callable[[], NormalPrior]  # of the rounds
     slope: Callable[[], Gradient]  # of the author's own log prior
     written: PriorAsWritten | None  # None where the posterior is normal, and that of the rounds
-    # the last state that was asked for, with its likelihoods: one pair at most
-    latest: list[tuple[State, Likelihoods]] = dataclasses.field(default_factory=list)
 
     @cached_property
     def scale(self) -> OutcomeScale | None:
@@ -168,41 +165,32 @@ class Rounds:
         start = near_prior(records, records.start, slope)
         return away_from_stationary(records, start, slope, self.scores)
 
-    def likelihoods(self, state: State) -> Likelihoods:
-        """Return the likelihood of a state: draws, moments and doubts ask for the same one."""
-        for of_state, both in self.latest[-1:]:
-            if of_state is state:
-                return both
-        both = likelihoods(self.known, state)
-        self.latest[:] = [(state, both)]
-        return both
-
     def draw(self, state: State, draws: int, rng: np.random.Generator) -> Both:
         """Draw the posterior, with the width of the noise and without it."""
-        known, (found, without) = self.known, self.likelihoods(state)
+        found, without = likelihoods(self.known, state)
+
+        def by_latents(v: np.ndarray) -> dict[str, np.ndarray]:
+            return dict(zip(self.records.point, self.records.split(v), strict=True))
+
         if self.written is not None:
             A, c = dense(found.A), found.c.reshape(-1)
             lost = dense(without.A) - A
             return self.written.draw(NormalLikelihood(c, A), lost, draws, rng)
-        wide, narrow = (covariance(known, x) for x in (found, without))
+        wide, narrow = (covariance(self.known, x) for x in (found, without))
         v = draw_gaussian(found.mean.reshape(-1), wide, draws, rng)
         less = shrunk(v, wide, narrow)
-        return self._by_latents(v), None if less is None else self._by_latents(less)
-
-    def _by_latents(self, v: np.ndarray) -> dict[str, np.ndarray]:
-        return dict(zip(self.records.point, self.records.split(v), strict=True))
+        return by_latents(v), None if less is None else by_latents(less)
 
     def describe(self, state: State) -> xr.Dataset:
         """Return the moments of the posterior, and what noise adds."""
-        return describe(self.records, self.known, state, self.likelihoods(state))
+        return describe(self.records, self.known, state)
 
     def doubts(self, state: State) -> tuple[Doubt, ...]:
         """List what is doubtful about the posterior."""
-        known, noisy = self.known, self.likelihoods(state).noisy
-        of_rounds = doubts_of_rounds(self.records, known, state, noisy, self.terms.of_units)
-        if self.written is None:
-            return of_rounds
-        return (*of_rounds, *doubts_of_chains(self.written, noisy))
+        noisy, _ = likelihoods(self.known, state)
+        of_rounds = doubts_of_rounds(self.records, self.known, state, noisy, self.terms.of_units)
+        of_chains = () if self.written is None else doubts_of_chains(self.written, noisy)
+        return (*of_rounds, *of_chains)
 
 
 def rounds_of(records: Records, terms: RoundTerms) -> Rounds:
@@ -214,7 +202,6 @@ def rounds_of(records: Records, terms: RoundTerms) -> Rounds:
         if normal is not None:
             return Rounds(records, terms, lambda: normal, slope, None)
 
-    @cache
     def own() -> NormalPrior:
         _ = written.integrated  # what cannot be drawn fails here, before any budget is spent
         return written.normal
@@ -233,7 +220,6 @@ def normal_rounds_of(records: Records, terms: RoundTerms) -> Rounds:
     """Return rounds of all latents with a normal posterior, after a method that has them all."""
     slope = cache(partial(prior_gradient, records, "python"))
 
-    @cache
     def normal() -> NormalPrior:
         exact = if_normal(slope(), records.start)
         return exact or NormalPrior.of(drawn_or_wide(records, np.arange(records.size)))
@@ -250,20 +236,19 @@ def stages_of_rounds(
 
     ``point`` returns where the method before has ended.
 
-    **Privacy.** A vector of magnitudes of scores, none of whose entries a record moves by more than
-    1, and a vector of score, slope (of all latents, and along one direction), counts of lengths and
-    traces for each round, whose joint norm is clipped. All take all records; coordinates and clip
-    norms are functions of earlier releases. All else is post-processing.
+    **Privacy.** A vector of magnitudes of scores (`score_scales`), then one joint vector for each
+    round (`whitened_scores`), of all records; coordinates and clip norms are functions of earlier
+    releases. All else is post-processing.
     """
-    scales, scored = _scales(rounds, share), _scores(rounds, share)
+    scales, scored = Stage(_scales(rounds, share)), Stage(_scores(rounds, share))
     if point is None:
-        return Stage(scales), Stage(scored)
+        return scales, scored
 
     def after(state: Any) -> State:
         start = near_prior(rounds.records, point(state), rounds.slope())
         return begin(rounds.known, start)
 
-    return Stage(scales, after), Stage(scored)
+    return scales._replace(hand_over=after), scored
 
 
 def _scales(rounds: Rounds, share: float) -> Method:
@@ -322,11 +307,7 @@ def _scores(rounds: Rounds, share: float) -> Method:
 def whitened_method(
     records: Records, terms: RoundTerms, find_start: FindStart = lambda: None
 ) -> Method:
-    """Fit by rounds alone.
-
-    They begin at the initial point, or where histograms, else what ``find_start`` returns, find
-    the latents.
-    """
+    """Fit by rounds alone, from where histograms or else ``find_start`` find latents, if at all."""
     start = histogram_start(records, terms.of_units) or find_start()
     rounds = rounds_of(records, terms)
     stages: tuple[Stage, ...]
@@ -336,15 +317,15 @@ def whitened_method(
         point = partial(point_at, rounds.records)
         (scales, begin), scores = stages_of_rounds(rounds, 1 - start.share, point)
         stages = *start.stages(scales, begin), scores
-    whole, slope = chain(*stages), cache(partial(prior_gradient, records, "python"))
+    whole = chain(*stages)
     # the last round has no share: it takes what the others leave, and a caller's noise multiplier
     *specs, last = (spec for stage in stages for spec in stage.method.releases)
-    whole = whole._replace(releases=(*specs, dataclasses.replace(last, share=None)))
+    whole = whole._replace(releases=(*specs, replace(last, share=None)))
     if not records.mixtures:
         return whole
-    return whole._replace(
-        doubts=lambda staged: (
-            *whole.doubts(staged),
-            *lost_components(records, slope(), whole.describe(staged)),
-        )
-    )
+
+    def doubts(staged: Any) -> tuple[Doubt, ...]:
+        slope = prior_gradient(records, "python")
+        return *whole.doubts(staged), *lost_components(records, slope, whole.describe(staged))
+
+    return whole._replace(doubts=doubts)

@@ -7,17 +7,9 @@ from pytensor.tensor.random.basic import BinomialRV, MultinomialRV, NegBinomialR
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.engine.constants import CONSTANTS
-from pymc_dp.engine.curvature import (
-    congruent,
-    dense,
-    inner,
-    inverse,
-    outer,
-    positive,
-    times,
-)
+from pymc_dp.engine.curvature import congruent, dense, inner, inverse, outer, positive, times
 from pymc_dp.engine.posterior import Mixing, PriorAsWritten
-from pymc_dp.engine.rounds import Known, Likelihood, Likelihoods, State, covariance, white
+from pymc_dp.engine.rounds import Known, Likelihood, State, covariance, likelihoods, white
 from pymc_dp.engine.sampler import STUCK
 from pymc_dp.methods.method import Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.normal import describe_gaussian
@@ -63,10 +55,11 @@ OF_CATEGORIES = (
 )
 
 
-def describe(records: Records, known: Known, state: State, both: Likelihoods) -> xr.Dataset:
+def describe(records: Records, known: Known, state: State) -> xr.Dataset:
     """Return the moments of the posterior beside the rounds' normal prior, and what noise adds."""
-    wide, narrow = (covariance(known, one) for one in both)
-    described = describe_gaussian(both.noisy.mean.reshape(-1), narrow, records.labels)
+    noisy, without = likelihoods(known, state)
+    wide, narrow = covariance(known, noisy), covariance(known, without)
+    described = describe_gaussian(noisy.mean.reshape(-1), narrow, records.labels)
     noise = wide - narrow if state.report.noise_unit else np.zeros_like(wide)
     described = described.assign(noise_covariance=(("rows", "columns"), noise))
     if not state.scored or state.report.noise_unit == 0:
@@ -110,7 +103,7 @@ def _misfit(records: Records, of_units: bool) -> Doubt:
 
 def doubts_of_chains(prior: PriorAsWritten, noisy: Likelihood) -> tuple[Doubt, ...]:
     """Say whether the chains moved that drew the posterior."""
-    mixing, found = prior.mixing.get(noisy.c.tobytes(), Mixing(0.0, ())), []
+    mixing, doubts = prior.mixing.get(noisy.c.tobytes(), Mixing()), list[Doubt]()
     if mixing.stuck > STUCK:  # up to 7 percent are where all is well
         every = tuple(prior.records.latents)
         unread = tuple(name for name in every if name not in prior.reduced.latents) or every
@@ -120,7 +113,7 @@ def doubts_of_chains(prior: PriorAsWritten, noisy: Likelihood) -> tuple[Doubt, .
             "spans fewer orders of magnitude, such as pm.HalfNormal for a spread, may mend it, or "
             "a public number in place of one of them."
         )
-        found.append(Doubt(Kind.MIXING, unread, text))
+        doubts.append(Doubt(Kind.MIXING, unread, text))
     if mixing.unmixed:
         text = (
             f"The Markov chains that draw {quoted(mixing.unmixed)} stayed near the places where "
@@ -128,8 +121,8 @@ def doubts_of_chains(prior: PriorAsWritten, noisy: Likelihood) -> tuple[Doubt, .
             "some latents are all but fixed given others, and are not normal given them: a public "
             "number in place of one of these mends it."
         )
-        found.append(Doubt(Kind.MIXING, mixing.unmixed, text))
-    return tuple(found)
+        doubts.append(Doubt(Kind.MIXING, mixing.unmixed, text))
+    return tuple(doubts)
 
 
 def _directions(known: Known, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -209,15 +202,12 @@ def _merged(mixtures: tuple[str, ...]) -> list[Doubt]:
 def _long_steps(
     records: Records, known: Known, state: State, noisy: Likelihood
 ) -> tuple[Doubt, ...]:
-    step = state.report.step
-    precision = noisy.A + known.prior_precision
+    step, precision = state.report.step, noisy.A + known.prior_precision
     far = inner(step, times(precision, step)) / step.size > 1
     if state.report.length <= CONSTANTS.near and not far:
         return ()
-    sds = np.sqrt(np.diag(dense(inverse(precision))))
-    moving = np.abs(step.reshape(-1)) > sds
-    longest = np.abs(step.reshape(-1)) / sds
-    moving |= longest == longest.max()
+    of_sds = np.abs(step.reshape(-1)) / np.sqrt(np.diag(dense(inverse(precision))))
+    moving = of_sds >= min(1.0, of_sds.max())
     return (_unsettled([records.labels[i] for i in np.flatnonzero(moving)]),)
 
 

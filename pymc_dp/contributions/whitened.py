@@ -186,8 +186,9 @@ def ends_of_parts(c: int, diagonal: int, parts: int, weighted: bool) -> np.ndarr
     return np.cumsum([c, diagonal or matrix, products, BINS * parts, 1, 2])
 
 
-def vector_size(d: int, parts: int = 1, weighted: bool = False) -> int:
-    """Return the length of the joint vector for ``d`` latents and so many parts of scores."""
+def vector_size(dispersion: np.ndarray, weighted: bool) -> int:
+    """Return the length of the joint vector; ``dispersion``, (d,), are its latents."""
+    d, parts = dispersion.size, 2 if dispersion.any() else 1
     return int(ends_of_parts(d, d if d > MANY_LATENTS else 0, parts, weighted)[-1])
 
 
@@ -211,11 +212,6 @@ def split(value: np.ndarray, at: At) -> Sums:
 def joint_norm(products: float = 0.0) -> float:
     """Return the norm of the joint vector over that of the score; ``products`` as in `At`."""
     return float((1 + SLOPE**2 + 2 * TRACE**2 + ALONG**2 + COUNTS**2 + products**2) ** 0.5)
-
-
-def parts_of(dispersion: np.ndarray) -> int:
-    """Return how many parts of scores are clipped by themselves."""
-    return 2 if dispersion.any() else 1
 
 
 def clip_consistently(scores: np.ndarray, bound: float) -> np.ndarray:
@@ -344,12 +340,12 @@ def clipped_scores(z: np.ndarray, at: At, dispersion: np.ndarray) -> Clipped:
 
 
 def _from_draws(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
-    """Clip observed scores; estimate their slopes and variances, and weights, from drawn ones."""
+    """Clip observed scores; estimate their slopes and variances from drawn ones."""
     weighted, drawn = z[:, :1], z[:, :1]
     if z.shape[1] > 1:
         variance = (z[:, 1 : 1 + WEIGHING] ** 2).sum(axis=-1).mean(axis=1)
         drawn = without_weighing(z)
-        weighted = clip_factors(variance, weight_bound)[:, None, None] * drawn
+        weighted = record_weights(variance, weight_bound)[:, None, None] * drawn
     u = clip_consistently(weighted, bound)
     first = min(1, drawn.shape[1] - 1)  # means over drawn outcomes alone, where there are any
     traces = np.array([(x[:, first:] ** 2).sum(axis=-1).mean(axis=1) for x in (u, drawn)])
@@ -357,13 +353,18 @@ def _from_draws(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
 
 
 def _from_both(z: np.ndarray, bound: float, weight_bound: float) -> Clipped:
-    """Clip observed scores beside those of both outcomes, from which weights and means follow."""
+    """Clip observed scores beside those of both outcomes, from which all means follow."""
     # those of probabilities q and p = 1 - q are -p x and q x: the mean of products is p q x x'
     no, yes = z[:, 1:2], z[:, 2:]
     variance = np.maximum(-(no * yes).sum(axis=(1, 2)), 0.0)
-    u = clip_both(z, clip_factors(variance, weight_bound), bound)
+    u = clip_both(z, record_weights(variance, weight_bound), bound)
     of_clipped = np.maximum(-(u[:, 1] * u[:, 2]).sum(axis=-1), 0.0)
     return Clipped(u[:, 0], -u[:, 1:2], yes, np.array([of_clipped, variance]), _counts(z))
+
+
+def record_weights(variance: np.ndarray, bound: float) -> np.ndarray:
+    """Return weights of records, (rows,): one of large variance weighs less."""
+    return clip_factors(variance, bound)
 
 
 def _counts(z: np.ndarray) -> np.ndarray:
@@ -495,7 +496,7 @@ def whitened_scores(scores: DrawnScores) -> Contribution:
     """
     if scores.channels:
         return _in_span(scores)
-    size = vector_size(scores.d, parts_of(scores.dispersion), scores.survey is not None)
+    size = vector_size(scores.dispersion, scores.survey is not None)
     return RowContribution(
         size=size,
         width=3 * scores.width + 2 * size,
@@ -541,10 +542,10 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
     spans = [(part, scores.reach[:, part].any(axis=1)) for part in (~dispersion, dispersion)]
     c = sum(int(reach.sum()) for _, reach in spans)
     return FactoredContribution(
-        size=vector_size(scores.d, parts_of(dispersion), is_weighted),
+        size=vector_size(dispersion, is_weighted),
         width=5 * scores.width + 2 * scores.d,
         norms=lambda held, at: joint_norms(*held.vectors.T),
-        weighted_sum=partial(_sum_in_span, scores, c),
+        weighted_sum=_sum_in_span,
         prepare=partial(_vectors_in_span, scores, spans),
         unit=_of_units(
             scores,
@@ -590,12 +591,10 @@ def _basis(vectors: np.ndarray, spans: Spans) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([basis for basis, _ in each]), R
 
 
-def _sum_in_span(
-    scores: DrawnScores, c: int, held: InSpan, at: At, weights: np.ndarray
-) -> np.ndarray:
+def _sum_in_span(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
     """Sum the vectors of a batch, in coordinates of the latents."""
-    diagonal, is_weighted = scores.d if at.is_diagonal else 0, scores.survey is not None
-    ends = ends_of_parts(c, diagonal, parts_of(scores.dispersion), is_weighted)
+    diagonal = at.point.size if at.is_diagonal else 0
+    ends = ends_of_parts(len(held.basis), diagonal, at.parts, at.products > 0)
     weighted = held.vectors * weights[:, None]
     score, *matrices = np.split(weighted[:, : ends[2]], ends[:2], axis=1)
     sums = [np.sum([u @ q for u, q in zip(score.T, held.basis, strict=True)], axis=0)]

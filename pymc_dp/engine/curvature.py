@@ -78,12 +78,7 @@ def whitening(K: np.ndarray, number: float, parts: list[np.ndarray]) -> np.ndarr
 
 
 def within_parts(K: np.ndarray, parts: list[np.ndarray]) -> np.ndarray:
-    """Return the matrix without what is between different ``parts``, (b, k), of the latents.
-
-    >>> within_parts(np.ones((1, 2, 2)), [np.array([[True, False]]), np.array([[False, True]])])
-    array([[[1., 0.],
-            [0., 1.]]])
-    """
+    """Return the matrix without what is between different ``parts``, (b, k), of the latents."""
     return np.asarray(sum(K * outer(part, part) for part in parts))
 
 

@@ -204,11 +204,6 @@ def singular_latents(
 
     It stays so wherever all others are, and is not so elsewhere. ``dependent_at`` says which
     latents have a part in its null space at a point.
-
-    >>> def location_and_skewness(z):  # and one more
-    ...     return np.array([z[1] == 0, z[1] == 0, False])
-    >>> singular_latents(location_and_skewness, np.zeros(3), np.ones(3))
-    array([False,  True, False])
     """
     every = dependent_at(start)
     if every.any():  # most models have none, and elsewhere outcomes are slow to draw

@@ -6,7 +6,6 @@ from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.contributions.polya_gamma_and_sites import AVERAGED, Estimating
@@ -14,7 +13,6 @@ from pymc_dp.contributions.scores import DrawnScores, drawn_scores, score_scales
 from pymc_dp.contributions.whitened import (
     PRODUCTS,
     joint_norm,
-    parts_of,
     vector_size,
     whitened_scores,
 )
@@ -96,6 +94,11 @@ class RoundTerms(NamedTuple):
         return cls(releases - 1, options.num_records, options.of_units, survey=survey)
 
     @property
+    def products(self) -> float:
+        """The part of products of scores in the joint vector, over the score's."""
+        return 0.0 if self.survey is None else PRODUCTS
+
+    @property
     def shares(self) -> tuple[float, ...]:
         """The share of the budget of each round; scales have what is left."""
         grown = CONSTANTS.growth ** np.arange(self.rounds)
@@ -150,13 +153,8 @@ class Rounds:
             null_space=null_space_of(self.records, scores),
             estimating=scores.estimating,
             is_centred=self.records.outcomes is not None,
-            products=self.products,
+            products=self.terms.products,
         )
-
-    @property
-    def products(self) -> float:
-        """The part of products of scores in the joint vector, over the score's."""
-        return 0.0 if self.terms.survey is None else PRODUCTS
 
     @cached_property
     def start(self) -> np.ndarray:
@@ -180,10 +178,6 @@ class Rounds:
         v = draw_gaussian(found.mean.reshape(-1), wide, draws, rng)
         less = shrunk(v, wide, narrow)
         return by_latents(v), None if less is None else by_latents(less)
-
-    def describe(self, state: State) -> xr.Dataset:
-        """Return the moments of the posterior, and what noise adds."""
-        return describe(self.records, self.known, state)
 
     def doubts(self, state: State) -> tuple[Doubt, ...]:
         """List what is doubtful about the posterior."""
@@ -257,9 +251,8 @@ def _scales(rounds: Rounds, share: float) -> Method:
     # latents whose scores at observed outcomes are measured, too
     observed = [] if rounds.scale is None else [rounds.scale.latent]
     norm = size_of_scales(d, len(observed)) ** 0.5
-    is_weighted = rounds.terms.survey is not None
     return Method(
-        size=vector_size(d, parts_of(rounds.dispersion), is_weighted),
+        size=vector_size(rounds.dispersion, rounds.terms.survey is not None),
         init=lambda rng: begin(rounds.known, rounds.start),
         settings={},
         algorithms=(of_rounds(rounds.records, rounds.terms.estimating),),
@@ -271,7 +264,7 @@ def _scales(rounds: Rounds, share: float) -> Method:
         ),
         query=lambda state, rng: Query(SCALES, state.at.point),
         posterior=lambda state, draws, rng: rounds.draw(state, draws, rng)[0],
-        describe=rounds.describe,
+        describe=lambda state: describe(rounds.records, rounds.known, state),
         trace=lambda state: {
             "mean_path": (("rows",), state.at.point),
             "noise_to_signal": ((), state.report.noise_to_signal),
@@ -283,7 +276,7 @@ def _scales(rounds: Rounds, share: float) -> Method:
 
 def _scores(rounds: Rounds, share: float) -> Method:
     """Release scores and slopes in whitened coordinates."""
-    norm = CONSTANTS.clip * rounds.records.size**0.5 * joint_norm(rounds.products)
+    norm = CONSTANTS.clip * rounds.records.size**0.5 * joint_norm(rounds.terms.products)
 
     def aware(state: State, draws: int, rng: np.random.Generator) -> Both | None:
         is_noisy = state.t > 1 and state.report.noise_unit > 0

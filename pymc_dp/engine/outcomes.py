@@ -6,7 +6,6 @@ the scale is known without any release: scores and curvatures of the location go
 square of the scale.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -59,11 +58,7 @@ class OutcomeScale(NamedTuple):
         return np.where(self.location, shorter, 1.0)
 
     def step(self, of_newton: float) -> float:
-        """Return the exact step for Newton's (R - 1) / (2 b), with R the mean squared residual.
-
-        >>> round(OutcomeScale(0, np.array([False]), slope=1.0).step(1.5), 3)  # R = 4
-        0.693
-        """
+        """Return the exact step for Newton's (R - 1) / (2 b), with R the mean squared residual."""
         ratio = max(1 + 2 * self.slope * of_newton, CONSTANTS.least_fall)
         return float(np.log(ratio) / (2 * self.slope))
 
@@ -136,32 +131,21 @@ def shape_latents(records: Records) -> np.ndarray:
     batch = made_up(records, rng, ROWS + 20 * records.size)
     # of moderate size, too: of a large mean, or one next to nothing, rounding leaves little
     moderate = {n: np.clip(x, -1, 1) if x.dtype.kind == "f" else x for n, x in batch.items()}
-    still = [
-        z
-        for z in records.latents.values()
-        if z in read
-        and all(_keeps_means(records, z, means, rows, rng) for rows in (batch, moderate))
-    ]
+
+    def keeps_means(latent: AnyVariable, rows: Batch) -> bool:
+        here = records.start + rng.normal(size=records.size)
+        there, own = here.copy(), coordinates_of(records, [latent])
+        there[own] += rng.normal(size=own.sum())
+        with np.errstate(all="ignore"):
+            first, second = (np.asarray(means(rows, z, np.asarray(1))) for z in (here, there))
+        both = np.isfinite(first) & np.isfinite(second)
+        same = np.isclose(first[both], second[both], rtol=UNCHANGED, atol=UNCHANGED)
+        return bool(both.any() and same.all())
+
+    of_shape = [z for z in records.latents.values() if z in read]
+    tables = batch, moderate
+    still = [z for z in of_shape if all(keeps_means(z, rows) for rows in tables)]
     return coordinates_of(records, still)
-
-
-def _keeps_means(
-    records: Records,
-    latent: AnyVariable,
-    means: Callable[[Batch, np.ndarray, np.ndarray], np.ndarray],
-    batch: Batch,
-    rng: np.random.Generator,
-) -> bool:
-    """Whether a move of a latent leaves the means, by batch, z and number of draws, as they are."""
-    here = records.start + rng.normal(size=records.size)
-    there, own = here.copy(), coordinates_of(records, [latent])
-    there[own] += rng.normal(size=own.sum())
-    with np.errstate(all="ignore"):
-        first, second = (np.asarray(means(batch, z, np.asarray(1))) for z in (here, there))
-    both = np.isfinite(first) & np.isfinite(second)
-    return bool(both.any()) and np.allclose(
-        first[both], second[both], rtol=UNCHANGED, atol=UNCHANGED
-    )
 
 
 def outcomes_alone(records: Records, of_units: bool) -> bool:

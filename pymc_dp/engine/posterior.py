@@ -43,12 +43,7 @@ class NormalPrior(NamedTuple):
 
     @classmethod
     def of(cls, draws: np.ndarray) -> Self:
-        """Take the mean and the correlations of draws, (n, d), without heavy tails; sds are wider.
-
-        >>> draws = np.random.default_rng(0).normal(3, 0.5, (1000, 1))
-        >>> NormalPrior.of(draws).precision.round()
-        array([[1.]])
-        """
+        """Take mean and correlations of draws, (n, d), without heavy tails; sds are wider."""
         near = without_tails(draws)
         sd = _not_extreme(near.std(axis=0))
         white = (near - near.mean(axis=0)) / sd
@@ -112,7 +107,7 @@ class PriorAsWritten:
         ``lost``, (d, d), is what noise takes of its precision.
         """
         own, of_all = self.integrated, likelihood.among(self.places, self.records.size)
-        theta, mixing = self._theta(own.log_density(of_all), likelihood, draws, rng)
+        theta, mixing = self._theta(likelihood, draws, rng)
         self.mixing[likelihood.linear.tobytes()] = mixing
         z = np.empty((draws, self.records.size))
         z[:, own.theta], z[:, own.u] = theta, own.conditional(of_all)(theta).draw(rng)
@@ -120,16 +115,13 @@ class PriorAsWritten:
         return self._as_written(z), None if narrow is None else self._as_written(narrow)
 
     def _theta(
-        self,
-        density: LogDensity,
-        likelihood: NormalLikelihood,
-        draws: int,
-        rng: np.random.Generator,
+        self, likelihood: NormalLikelihood, draws: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, Mixing]:
         """Draw what is not integrated out, (draws, D - k)."""
         places = self.integrated.theta
         if not places.size:
             return np.empty((draws, 0)), Mixing()
+        density = self.integrated.log_density(likelihood.among(self.places, self.records.size))
         first, moved = (each[:, places] for each in self._starts(likelihood, rng))
         if places.size <= CONSTANTS.importance_latents:
             found = draw_by_importance(lambda x: density(x)[0], moved, draws, rng)

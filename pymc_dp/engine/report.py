@@ -29,14 +29,12 @@ BY_DRAWS = (
 
 MISFIT = (
     "Outcomes {} are not distributed as the model says: they differ from outcomes that it draws by "
-    "more than chance and noise explain. The rounds clip less for that, and intervals allow for "
-    "what is still cut off, at the cost of noise and width. {} pymc_dp.ppc compares the model with "
-    "the data."
+    "more than chance and noise explain. Intervals allow for what is cut off, and are wider. "
+    "{} pymc_dp.ppc compares the model with the data."
 )
 OF_UNITS = (
     "With unit= the likely cause is that records of one unit are more alike than the model says: "
-    "give each unit a latent of its own, indexed by the array that unit= names, which is "
-    "integrated out (docs/units.md)."
+    "give each unit a latent, indexed by the array that unit= names (docs/units.md)."
 )
 # what draws outcomes, and what to do where they are of another shape; the first that a model has
 SHAPES: tuple[tuple[type[RandomVariable], str], ...] = (
@@ -108,18 +106,16 @@ def doubts_of_chains(prior: PriorAsWritten, noisy: Likelihood) -> tuple[Doubt, .
         every = tuple(prior.records.latents)
         unread = tuple(name for name in every if name not in prior.reduced.latents) or every
         text = (
-            f"{mixing.stuck:.0%} of the Markov chains that draw {quoted(unread)} hardly moved, so "
-            "the posterior of these, and of what has them in its prior, is not right. A prior that "
-            "spans fewer orders of magnitude, such as pm.HalfNormal for a spread, may mend it, or "
-            "a public number in place of one of them."
+            f"{mixing.stuck:.0%} of the Markov chains that draw {quoted(unread)} hardly moved: "
+            "these, and what has them in its prior, are not right. A prior of fewer orders of "
+            "magnitude, such as pm.HalfNormal for a spread, or a public number may mend it."
         )
         doubts.append(Doubt(Kind.MIXING, unread, text))
     if mixing.unmixed:
         text = (
             f"The Markov chains that draw {quoted(mixing.unmixed)} stayed near the places where "
-            "they began, so the posterior of these may be that of their start. That is so where "
-            "some latents are all but fixed given others, and are not normal given them: a public "
-            "number in place of one of these mends it."
+            "they began, since some latents are all but fixed given others, and are not normal "
+            "given them: a public number in place of one of these mends it."
         )
         doubts.append(Doubt(Kind.MIXING, mixing.unmixed, text))
     return tuple(doubts)
@@ -159,8 +155,7 @@ def _hidden(records: Records, known: Known, state: State, noisy: Likelihood) -> 
         f"Noise hides what the records say in {hidden.sum()} of {hidden.size} directions of the "
         f"latents{names}. There the posterior rests on the prior, or on noise where its mean is "
         "far from that of the prior, and its width on a guess. A larger epsilon, more records, "
-        "fewer latents or predictors scaled by public limits would show more, and priors from "
-        "public knowledge say more."
+        "fewer latents, predictors scaled by public limits, or priors from public knowledge help."
     )
     return [Doubt(Kind.HIDDEN, tuple(map(str, mostly)), text), *_merged(records.mixtures)]
 
@@ -180,10 +175,9 @@ def _falling(records: Records, state: State) -> list[Doubt]:
     names = tuple(records.labels[i] for i in np.flatnonzero(parts > parts.max() / 2))
     text = (
         f"What records say of {quoted(names)} together was still falling in the last rounds, so "
-        "that the posterior may be too narrow along their combination, and far from the mode. "
-        "Predictors that nearly repeat each other do that, an intercept beside one that is far "
-        "from 0 for its spread, too: centre it by a public number, leave one of them out, give "
-        "priors from public knowledge, or a larger epsilon."
+        "that the posterior may be too narrow along their combination, and far from the mode. Do "
+        "predictors nearly repeat each other, or lie far from 0 for their spread? Leave one out, "
+        "centre them by public numbers, give priors from public knowledge, or a larger epsilon."
     )
     return [Doubt(Kind.HIDDEN, names, text)]
 
@@ -193,8 +187,7 @@ def _merged(mixtures: tuple[str, ...]) -> list[Doubt]:
         return []
     text = (
         f"{quoted(mixtures)} is a mixture. Where something of it is hidden, components may have "
-        "become one: then no location, spread or weight of theirs is right. Start them apart, by "
-        "public numbers, or fix their spreads."
+        "become one, and none of theirs is right: start them apart, or fix their spreads."
     )
     return [Doubt(Kind.MERGED, mixtures, text)]
 

@@ -81,11 +81,7 @@ def unit_of_scores(known: Known) -> np.ndarray:
 
 
 def _shrunk_to_centre(bits: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Shrink noisy logarithms, (d,), to their centre, which is near 0 unless it is seen elsewhere.
-
-    >>> _shrunk_to_centre(np.array([0.0, 8.0]), np.array([0.0, 100.0])).round(2)
-    array([0.  , 0.01])
-    """
+    """Shrink noisy logarithms, (d,), to their centre: near 0, unless it is seen elsewhere."""
     variance = CONSTANTS.scale_bits**2
     for _ in range(2):
         weight = 1 / (noise**2 + variance)

@@ -146,15 +146,15 @@ def check_parts(many, diagonal, dispersion):
     own, share = context.is_dispersion, dispersion.share if dispersion else 0.0
     with np.errstate(all="ignore"):  # as inside the wall
         rows = vectors(lengths * rng.normal(size=(500, many, d)), context)
-    last = -3 - BINS * context.parts
+    last, scales = -3 - BINS * context.parts, context.scales()
     parts = [
         (rows[:, :d][:, ~own], 1.5),
         (rows[:, :d][:, own], context.score_norm * share**0.5),
-        (rows[:, d:last], 9.0 * context.curvature_scale),
-        (rows[:, last:-3], COUNTS_NORM * context.parts**0.5 * context.counts_scale),
-        (rows[:, -3:-2], ALONG_BOUND * context.along_scale),
-        (rows[:, -2:-1], 9.0 * context.trace_scale),
-        (rows[:, -1:], 9.0 * context.trace_scale),
+        (rows[:, d:last], 9.0 * scales.curvature),
+        (rows[:, last:-3], COUNTS_NORM * context.parts**0.5 * scales.counts),
+        (rows[:, -3:-2], ALONG_BOUND * scales.along),
+        (rows[:, -2:-1], 9.0 * scales.traces),
+        (rows[:, -1:], 9.0 * scales.traces),
     ]
     assert np.linalg.norm([bound for _, bound in parts]) == pytest.approx(context.clip_norm)
     for part, bound in [*parts, (rows, context.clip_norm)]:

@@ -463,16 +463,15 @@ class UnitSums(NamedTuple):
         share = counting[:, None]
         return np.concatenate([share * flat, flat, share, share**2], axis=1)
 
-    def split(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Return units' scores, the same without weights, and what of each unit counts, (units,).
+    def split(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Return units' scores, with weights the same without, and what of each counts, (units,).
 
         That is the average of its records' shares, weighted by themselves. The unit's scores times
         it are the sum of the weighted ones.
         """
         shape = (len(sums), self.outcomes, self.d)
         if not self.is_weighted:
-            scores = sums.reshape(shape)
-            return scores, scores, None
+            return sums.reshape(shape), None, None
         own = self.outcomes * self.d
         total, squares = sums[:, -2], sums[:, -1]
         counting = np.divide(squares, total, out=np.zeros_like(total), where=total != 0)

@@ -387,33 +387,26 @@ def times(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 def vectors(scores: np.ndarray, at: At, counting: np.ndarray | None = None) -> np.ndarray:
     """Return records' vectors from scores (rows, 1 + draws, d), the observed outcome's first."""
-    z = times(scores, at.whitening)
-    return _of_whitened(z, z, counting, at)
-
-
-def _of_whitened(
-    z: np.ndarray, whole: np.ndarray, counting: np.ndarray | None, at: At
-) -> np.ndarray:
-    slopes = Clipped.diagonals if at.is_diagonal else Clipped.slopes
-    in_latents = Coordinates(at.is_dispersion, at.direction, slopes)
-    return joint_vectors(z, at, in_latents, AT_POINT, counting, whole)
+    return joint_vectors(times(scores, at.whitening), None, counting, at)
 
 
 def joint_vectors(
     z: np.ndarray,
-    at: At,
-    own: Coordinates,
-    made: Estimated,
+    whole: np.ndarray | None,
     counting: np.ndarray | None,
-    whole: np.ndarray | None = None,
+    at: At,
+    own: Coordinates | None = None,
+    made: Estimated = AT_POINT,
 ) -> np.ndarray:
     """Return records' vectors from whitened scores (rows, 1 + draws, c), the observed one first.
 
     With survey weights ``counting``, (rows,), is what of a record counts, and ``whole`` are a
     unit's scores in which all of its records count alike.
     """
+    slopes = Clipped.diagonals if at.is_diagonal else Clipped.slopes
+    own = own or Coordinates(at.is_dispersion, at.direction, slopes)
     clipped = clipped_scores(z, at, own.dispersion)
-    if whole is not None and whole is not z:
+    if whole is not None:
         clipped = clipped._replace(whole=without_weighing(whole)[:, -clipped.whole.shape[1] :])
     clipped = clipped.averaged(slope_share(made), at)
     curvature = own.slopes(clipped)
@@ -515,7 +508,7 @@ def _of_units(
     sums = UnitSums(scores.outcomes_in_units, scores.d, scores.survey is not None)
     return UnitVector(
         size=sums.size,
-        vectors=lambda summed, at: _of_whitened(*sums.split(summed), at),
+        vectors=lambda summed, at: joint_vectors(*sums.split(summed), at),
         rows=lambda held, at: sums.rows(*made(held, at)),
         draw=draw_at_point(scores.draw_for_units),
     )
@@ -569,13 +562,13 @@ def _vectors_in_span(scores: DrawnScores, spans: Spans, batch: Batch, at: At) ->
     z = coordinates(R, made.weights)
     own = np.repeat([False, True], [int(reach.sum()) for _, reach in spans])
     direction = None if at.direction is None else product(basis, at.direction).T
-    slopes = (
-        (lambda clipped: diagonals(basis, smat(clipped.slopes())))
-        if at.is_diagonal
-        else Clipped.slopes
-    )
+
+    def slopes(clipped: Clipped) -> np.ndarray:
+        each = clipped.slopes()
+        return diagonals(basis, smat(each)) if at.is_diagonal else each
+
     counting = scores.shares(batch)
-    each = joint_vectors(z, at, Coordinates(own, direction, slopes), made, counting)
+    each = joint_vectors(z, None, counting, at, Coordinates(own, direction, slopes), made)
     return InSpan(basis, z, each, counting)
 
 

@@ -44,9 +44,9 @@ class LeftOut(NamedTuple):
     bias: np.ndarray  # in white units of a latent, (m,)
     misfit: float  # chi squared of the counts over its critical value; nan if not known
 
-    def at(self, norm: np.ndarray) -> np.ndarray:
-        """Return the bias at other norms."""
-        return np.asarray(np.interp(norm, self.norms, self.bias))
+    def at(self, norm: float) -> float:
+        """Return the bias at another norm."""
+        return float(np.interp(norm, self.norms, self.bias))
 
     def best(self, noise: float) -> float:
         """Return the norm of least squared error, where one of 1 has this noise."""

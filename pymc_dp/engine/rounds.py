@@ -76,7 +76,7 @@ class Scored(NamedTuple):
     noise: np.ndarray  # its covariance, (b, k, k)
     curvature: np.ndarray  # H after this round, (b, k, k)
     back: np.ndarray  # from white coordinates, (b, k, k)
-    norms: np.ndarray  # what each latent's part was clipped to, (b, k)
+    norms: tuple[float, ...]  # what each part was clipped to
 
     def in_units(self, squares: np.ndarray) -> Self:
         """Return it on another scale of outcomes: scores are multiplied by ``squares``, (b, k)."""
@@ -193,10 +193,9 @@ def _updated(known: Known, state: State, noisy: Noisy) -> State:
     # 2. score
     score_sd = np.maximum(noisy.sd / scales.score, LEAST_NOISE * n**0.5) / kept
     score = times(back, vector_blocks(sums.score)) / kept
-    bounds = [at.score_bound, *([at.dispersion.bound] if at.dispersion else [])]
-    norms = [np.where(p.latents, c, 0.0) for p, c in zip(known.parts, bounds, strict=True)]
+    norms = (at.score_bound, *([at.dispersion.bound] if at.dispersion else []))
     score_noise = _of_sds(back, vector_blocks(score_sd))
-    scored = Scored(z, score, score_noise, state.curvature, back, np.sum(norms, axis=0))
+    scored = Scored(z, score, score_noise, state.curvature, back, norms)
     J = _score_variance(known, state, sums, noisy.sd, back, kept)
     report = state.report._replace(kept=kept, excess=excess)
     state = state._replace(report=report, traces=traces, score_variance=J)
@@ -456,9 +455,9 @@ def _bias(known: Known, state: State) -> np.ndarray:
     bias = np.zeros((len(state.scored), *state.curvature.shape[:2]))
     if state.report.noise_unit == 0:
         return bias
-    for part, own in zip(known.parts, state.report.left_out, strict=False):  # none before round 1
+    for k, own in enumerate(state.report.left_out):  # none before round 1
         for one, its in zip(state.scored, bias, strict=True):
-            its[part.latents] = own.at(one.norms[part.latents])
+            its[known.parts[k].latents] = own.at(one.norms[k])
     return bias
 
 

@@ -153,8 +153,7 @@ def check_parts(many, diagonal, dispersion):
         (rows[:, d:last], 9.0 * scales.curvature),
         (rows[:, last:-3], COUNTS_NORM * context.parts**0.5 * scales.counts),
         (rows[:, -3:-2], ALONG_BOUND * scales.along),
-        (rows[:, -2:-1], 9.0 * scales.traces),
-        (rows[:, -1:], 9.0 * scales.traces),
+        *((rows[:, [k]], 9.0 * scales.traces) for k in (-2, -1)),
     ]
     assert np.linalg.norm([bound for _, bound in parts]) == pytest.approx(context.clip_norm)
     for part, bound in [*parts, (rows, context.clip_norm)]:
@@ -180,7 +179,7 @@ def two_counts_for_each_length(patch):
 FAULTS = {
     "curvatures as they are": curvatures_as_they_are,
     "scores after the shift": scores_after_the_shift,
-    "dispersion in its own units": lambda patch: patch.setattr(At, "dispersion_scale", 1.0),
+    "dispersion in its own units": lambda patch: patch.setattr(whitened.Scales, "score", 1.0),
     "curvature along a direction": lambda patch: patch.setattr(At, "along_bound", np.inf),
     "two counts for each length": two_counts_for_each_length,
 }

@@ -155,7 +155,8 @@ def _hidden(records: Records, known: Known, state: State, noisy: Likelihood) -> 
         f"Noise hides what the records say in {hidden.sum()} of {hidden.size} directions of the "
         f"latents{names}. There the posterior rests on the prior, or on noise where its mean is "
         "far from that of the prior, and its width on a guess. A larger epsilon, more records, "
-        "fewer latents, predictors scaled by public limits, or priors from public knowledge help."
+        "fewer latents or predictors scaled by public limits would show more, and priors from "
+        "public knowledge say more."
     )
     return [Doubt(Kind.HIDDEN, tuple(map(str, mostly)), text), *_merged(records.mixtures)]
 

@@ -24,7 +24,7 @@ def _at_points(cls: type[RoundTerms], *terms: Any) -> RoundTerms:
 # by what a fit is without
 PATCHES: dict[str, tuple[Patch, ...]] = {
     "counts of lengths": (
-        (LeftOut, "at", lambda _, norm: np.zeros_like(norm)),
+        (LeftOut, "at", lambda _, norm: 0.0),
         (LeftOut, "best", lambda left, noise: float(left.norms[0])),
     ),
     "weights of records": (

@@ -52,7 +52,7 @@ def bound(problem: Problem, number: int, epsilon: float) -> float:
         ones = np.ones(len(contribution.norms(rows, at)))
         sums = split(contribution.weighted_sum(rows, at, ones), at)
         slope = sums.curvature / len(ones)
-        noise = np.linalg.solve(slope, np.diag(unit * at.score_norm / at.score_scales))
+        noise = np.linalg.solve(slope, np.diag(unit * at.score_norm / at.scales().score))
         kept = np.trace(slope) / d
         lost = sums.variance / len(ones) / d / kept**2 - 1  # efficiency that clipping costs
         squares.append((noise**2).sum() / d / len(ones) + max(lost, 0.0))

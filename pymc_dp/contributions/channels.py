@@ -83,21 +83,19 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
     spread = [c for c in channels if all(isinstance(edge, Spread) for edge in c.edges)]
     others = [c for c in channels if c not in spread]
     through = [edge for c in spread for edge in c.edges]
-    reached = [name for name, latent in latents.items() if edges_of(latent, through)]
+    reached = [z for z in latents.values() if edges_of(z, through)]
     own = []  # latents whose coordinates are channels: fewer than the numbers that are spread
-    if sum(records.point[name].size for name in reached) < sum(c.width for c in spread):
+    if coordinates_of(records, reached).sum() < sum(c.width for c in spread):
         spread, own = [], reached
     used = (*others, *spread)
     weights = [by_row(c.cotangent, graph.rows) for c in used]
-    weights += [
-        rows_of(latents[name], edges_of(latents[name], through), edges, graph.rows) for name in own
-    ]
-    units = [*np.eye(records.size)[coordinates_of(records, [latents[name] for name in own])]]
+    weights += [rows_of(z, edges_of(z, through), edges, graph.rows) for z in own]
+    units = [*np.eye(records.size)[coordinates_of(records, own)]]
     vectors = [row for c in used for row in _vectors(c, records, shapes)]
     vectors += [pt.broadcast_to(unit, (graph.rows, records.size)) for unit in units]
     reach = []
     for c in used:
-        read = [latent for latent in latents.values() if edges_of(latent, c.edges)]
+        read = [z for z in latents.values() if edges_of(z, c.edges)]
         reach += [coordinates_of(records, read)] * c.width
     reach += [unit > 0 for unit in units]
     most = max(1, records.size // 2) if records.size <= MANY_LATENTS else MOST_FOR_MANY
@@ -123,16 +121,14 @@ def record_channels(records: Records, outcomes: Collection[str]) -> Channels:
 
 def _shapes(records: Records, edges: Collection[Edge]) -> dict[Edge, tuple[int, ...]]:
     """Return the shape of each operand."""
-    shapes = [edge.operand.type.shape for edge in edges]
+    known = {
+        latent: latent.type.clone(shape=records.point[name].shape)()
+        for name, latent in records.latents.items()
+    }
+    found = clone_replace([edge.operand for edge in edges], known, rebuild_strict=False)
+    shapes = [operand.type.shape for operand in found]
     if any(None in shape for shape in shapes):
-        known = {
-            latent: latent.type.clone(shape=records.point[name].shape)()
-            for name, latent in records.latents.items()
-        }
-        found = clone_replace([edge.operand for edge in edges], known, rebuild_strict=False)
-        shapes = [operand.type.shape for operand in found]
-        if any(None in shape for shape in shapes):
-            raise NoFrontierRuleError
+        raise NoFrontierRuleError
     return dict(zip(edges, shapes, strict=True))
 
 
@@ -166,15 +162,14 @@ def _vectors(
     channel: _Channel, records: Records, shapes: dict[Edge, tuple[int, ...]]
 ) -> list[Tensor]:
     """Return the gradients of all latents for each cotangent that is 1 in one place."""
-    found = []
+    found, rows = [], records.batch.rows
     for j in range(channel.width):
         blocks = []
         latent: Tensor
         for latent in records.latents.values():
             touching = edges_of(latent, channel.edges)
             parts = [_block(edge, latent, shapes[edge], j) for edge in touching]
-            nothing = pt.zeros((records.batch.rows, latent.size))
-            blocks.append(pt.add(*parts) if parts else nothing)
+            blocks.append(pt.add(*parts) if parts else pt.zeros((rows, latent.size)))
         found.append(pt.concatenate(blocks, axis=1))
     return found
 

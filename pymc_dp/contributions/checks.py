@@ -117,9 +117,7 @@ def beside_replicates(
     squared norm is at most 3: the replicates' spread costs nothing. Draws of a record depend on the
     record and the generator alone.
     """
-    draw_outcomes = compile_draws(records, 1)
-    if draw_outcomes is None:
-        raise TypeError("The model does not say how outcomes are drawn.")
+    draw_outcomes: Any = compile_draws(records, 1)  # `drawn_leaf` refuses models without
 
     def draw(batch: Batch, points: np.ndarray, generator: np.random.Generator) -> Batch:
         each = [draw_outcomes(batch, z, generator) for z in points]
@@ -189,9 +187,7 @@ def on_nodes(
     settings the squared norm is at most ``K + of_count^2``. Draws of a record depend on the record
     and the generator alone.
     """
-    draw_outcomes = compile_draws(records, 1)
-    if draw_outcomes is None:
-        raise TypeError("The model does not say how outcomes are drawn.")
+    draw_outcomes: Any = compile_draws(records, 1)  # `drawn_leaf` refuses models without
     axes = dict(records.batch.axes)
 
     def draw(batch: Batch, nodes: Nodes, generator: np.random.Generator) -> Batch:

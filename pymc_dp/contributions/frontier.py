@@ -163,6 +163,7 @@ def cut_frontier(
     Raises `NoFrontierRuleError` where an edge has no rule.
     """
     from_latents = set(latents)
+    apart = None if outcomes is None else from_latents | set(outcomes)
     renewed: dict[Tensor, Tensor] = {}
     edges: list[Edge] = []
     for node in toposort(list(graph.terms)):
@@ -179,25 +180,35 @@ def cut_frontier(
             # gradients do not pass through whole numbers, such as sizes and indices
             and x.type.dtype.startswith("float")
         ]
-        if outcomes is not None and _scales_a_column(node, entering, graph, {*latents, *outcomes}):
-            [i] = entering
-            data = operands[1 - i][:, None]
-            number: Tensor = node.inputs[i]
-            cuts: list[Edge] = [
-                Product(number.reshape((1,)), None, data, graph_norms(data), from_left=False)
-            ]
-        else:
-            cuts = [_cut(node, operands, i, carrying[0], graph) for i in entering]
+        cuts = [
+            _column(node, operands, i, graph, apart) or _cut(node, operands, i, carrying[0], graph)
+            for i in entering
+        ]
         if any(new is not old for new, old in zip(operands, node.inputs, strict=True)) or cuts:
             renewed.update(zip(node.outputs, remake(node, operands), strict=True))
         # a product or a gather is cut at the node's output, which exists only now
-        edges += [
-            edge._replace(cut=renewed[carrying[0]]) if edge.cut is None else edge for edge in cuts
-        ]
+        edges += [x._replace(cut=renewed[carrying[0]]) if x.cut is None else x for x in cuts]
     terms = tuple(renewed.get(term, term) for term in graph.terms)
     each: Tensor = graph._replace(terms=terms).log_likelihood()
     cotangents = pt.grad(each.sum(), [edge.cut for edge in edges], disconnected_inputs="ignore")
     return dict(zip(edges, cotangents, strict=True))
+
+
+def _column(
+    node: Node, operands: list[Tensor], i: int, graph: RecordGraph, apart: set[Tensor] | None
+) -> Edge | None:
+    """Describe a product of number ``i`` and each record's own, which reads nothing ``apart``."""
+    is_product = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Mul)
+    if apart is None or not is_product or len(node.inputs) != 2:
+        return None
+    number: Tensor = node.inputs[i]
+    column: Tensor = node.inputs[1 - i]
+    if column not in graph.axis or column.ndim != 1 or not all(number.type.broadcastable):
+        return None
+    if not apart.isdisjoint(ancestors([column])):
+        return None
+    data = operands[1 - i][:, None]
+    return Product(number.reshape((1,)), None, data, graph_norms(data), from_left=False)
 
 
 def _cut(node: Node, operands: list[Tensor], i: int, output: Tensor, graph: RecordGraph) -> Edge:
@@ -232,20 +243,6 @@ def _spread(
     shape = [graph.rows if k == axis else padded.shape[k] for k in range(padded.ndim)]
     operands[i] = pt.broadcast_to(padded, shape)
     return Spread(operand, operands[i], axis)
-
-
-def _scales_a_column(
-    node: Node, entering: list[int], graph: RecordGraph, apart: set[Tensor]
-) -> bool:
-    """Whether one number multiplies each record's own, which depends on nothing ``apart``."""
-    if not (isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Mul)):
-        return False
-    if len(node.inputs) != 2 or len(entering) != 1:
-        return False
-    number: Tensor = node.inputs[entering[0]]
-    column: Tensor = node.inputs[1 - entering[0]]
-    is_column = column in graph.axis and column.ndim == 1
-    return is_column and all(number.type.broadcastable) and apart.isdisjoint(ancestors([column]))
 
 
 def _product(node: Node, operands: list[Tensor], i: int, k: int, graph: RecordGraph) -> Edge:

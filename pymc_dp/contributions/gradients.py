@@ -84,10 +84,9 @@ def _logarithms_of_weights(graph: RecordGraph) -> set[AnyVariable]:
 
 
 def gradient(records: Records, backend: str, draws: int = 1) -> Contribution:
-    """Contribute d log p(record | z) / dz at ``draws`` points, concatenated.
+    """Contribute d log p(record | z) / dz at the context, points z (draws, size), concatenated.
 
-    The context is an array of points z, shape (draws, size). Where the graph allows, norms and
-    sum come from one forward and one backward pass, and no gradient of a record is formed.
+    Where the graph allows, no gradient of a record is formed (`record_sums`).
     """
     if records.local_latents:
         return _formed_gradient(records, backend, draws)
@@ -141,11 +140,10 @@ def _formed_gradient(records: Records, backend: str, draws: int) -> RowContribut
 
 
 def plain_gradient(records: Records, backend: str, draws: int = 1) -> RowContribution:
-    """Contribute the gradients with respect to mu and rho, both clipped and noised.
+    """Contribute the gradients in mu and rho, both clipped and noised, as Jälkö et al. (2017).
 
-    For reproduction of Jälkö et al. (2017): the second half is a function of the first, so noise
-    on it is wasted (`gradient` releases the first half alone). The context are points z, shape
-    (draws, size), and d z / d rho at each of them, same shape.
+    The second is a function of the first, so noise on it is wasted (`gradient`). The context are
+    points z, shape (draws, size), and d z / d rho at each of them, same shape.
     """
     formed = _formed_gradient(records, backend, draws)
 

@@ -81,9 +81,8 @@ def rule_in_words(records: Records) -> str:
 
 def integrated(records: Records) -> dict[str, str]:
     """Say in the settings of a fit which latents were integrated out, and how."""
-    if not records.local_latents:
-        return {}
-    return {"integrated": f"{', '.join(records.local_latents)} by {rule_in_words(records)}"}
+    names = ", ".join(records.local_latents)
+    return {"integrated": f"{names} by {rule_in_words(records)}"} if names else {}
 
 
 def with_shares(records: Records) -> Records:
@@ -156,12 +155,12 @@ def _decomposed(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Decompose each matrix by itself where one of them has no decomposition: it gets nan."""
     try:
         values, axes = np.linalg.eigh(matrices)
-        return values, axes
     except np.linalg.LinAlgError:
-        values, axes = np.full(matrices.shape[:2], np.nan), np.full(matrices.shape, np.nan)
-        for i in range(len(matrices) if len(matrices) > 1 else 0):
-            [values[i]], [axes[i]] = _decomposed(matrices[i : i + 1])
-        return values, axes
+        if len(matrices) == 1:
+            return np.full(matrices.shape[:2], np.nan), np.full(matrices.shape, np.nan)
+        each = [_decomposed(matrix[None]) for matrix in matrices]
+        values, axes = map(np.concatenate, zip(*each, strict=True))
+    return values, axes
 
 
 class _Joint(NamedTuple):

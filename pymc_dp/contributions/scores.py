@@ -1,9 +1,9 @@
 """Scores of records at their observed outcomes, and at outcomes that the model draws for them.
 
 They are the parametric bootstrap that centres clipped scores: how much clipping moves a record's
-score on average follows from scores of outcomes that the model itself draws for the record. Where a
-record has one of two outcomes, both take the place of draws. Draws of authors are first tried on
-made-up records. The last contribution here is the first one of rounds: the magnitudes of scores.
+score on average follows from scores of drawn outcomes, or of both where a record has one of two.
+Draws of authors are first tried on made-up records. At the end stands the first contribution of
+rounds: the magnitudes of scores.
 """
 
 import math
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
+from scipy.stats import ks_2samp
 
 from pymc_dp.contributions.channels import Channels, combined, record_channels
 from pymc_dp.contributions.frontier import NoFrontierRuleError
@@ -111,7 +112,6 @@ def compile_draws(records: Records, count: int) -> Draw | None:
         return outcomes | {UNDRAWN: failed | failed[places]}
 
     if own := _drawn_by_authors(records):
-        _refuse_failing(records, own, draw)
         _refuse_mixing(records, own, at_point)
     return draw
 
@@ -167,26 +167,8 @@ def _drawn_by_authors(records: Records) -> str:
     return ", ".join(f"`{name}`" for name in sorted(own))
 
 
-def _refuse_failing(records: Records, own: str, draw: Draw) -> None:
-    """Refuse an author's ``random=`` that fails for made-up records, as all would add nothing."""
-    made = {}
-    for name, x in records.batch.inputs.items():
-        shape = [2 if n is None else n for n in records.shapes[name]]
-        made[name] = np.zeros(shape, x.type.dtype)
-        made[name][(slice(None),) * records.batch.axes[name] + (1,)] = 1
-    with np.errstate(all="ignore"):
-        failed = draw(made, records.start, np.random.default_rng(0))[UNDRAWN]
-    if failed.all():
-        raise ValueError(
-            f"random= of {own} raises an error for made-"
-            "up records at the initial point, so no outcomes could be drawn. It is called for many "
-            "draws of many records at once: let it broadcast its parameters, whose shapes are "
-            "(draws, records) with 1 along some axes, and return an array of the shape size=."
-        )
-
-
 def _refuse_mixing(records: Records, own: str, at_point: Callable[..., Batch]) -> None:
-    """Refuse an author's draws that made-up records change (by the Kolmogorov-Smirnov distance)."""
+    """Refuse an author's draws that fail, or that made-up records change (Kolmogorov-Smirnov)."""
     inputs, rng = records.batch.inputs, np.random.default_rng(0)
     spec = {n: ColumnSpec(records.shapes[n], x.type.dtype) for n, x in inputs.items()}
     made = probe_records(spec, rng)
@@ -196,23 +178,23 @@ def _refuse_mixing(records: Records, own: str, at_point: Callable[..., Batch]) -
             alone = {k: at_point(one, z, rng, TRIES) for k, one in each.items()}
             kept = [k for k, drawn in alone.items() if not drawn[UNDRAWN].any()]
             beside = at_point(take_rows(made, spec, np.array(kept, int)), z, rng, TRIES)
-        for place, name in product(range(len(kept)), map(drawn_name, records.drawn)):
-            one, other = (
-                x.reshape(TRIES, -1).T for x in (alone[kept[place]][name], beside[name][place])
+        if not kept:
+            raise ValueError(
+                f"random= of {own} raises an error for made-up records, so no outcomes could be "
+                "drawn. It is called for many draws of many records at once: let it broadcast its "
+                "parameters, whose shapes are (draws, records) with 1 along some axes, and return "
+                "an array of the shape size=."
             )
-            if max(map(_distance, one, other)) > DISTANCE:
+        for place, name in product(range(len(kept)), map(drawn_name, records.drawn)):
+            both = alone[kept[place]][name], beside[name][place]
+            one, other = (x.reshape(TRIES, -1) for x in both)
+            if ks_2samp(one, other, method="asymp").statistic.max() > DISTANCE:
                 raise ValueError(
                     f"random= of {own} draws otherwise for a made-up record beside others than for "
                     "the record alone, so that draws of one record would depend on other records. "
                     "Let each depend on the parameters of its own record: no sum, mean, maximum or "
                     "order over records. Without random= no outcomes are drawn."
                 )
-
-
-def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    every = np.concatenate([one, other])
-    shares = [np.searchsorted(np.sort(x), every, side="right") / len(x) for x in (one, other)]
-    return float(np.abs(shares[0] - shares[1]).max())
 
 
 def both_outcomes(records: Records) -> Draw | None:
@@ -395,7 +377,6 @@ def _parted(
         second = marginal_scores(records, compiled(graphs[1:]), compiled([density, weights]))
     else:
         second = compiled(graphs[0])
-
     unread = no_latents(records, 0) | {SHARE: np.zeros(0)}
 
     def parted(batch: Batch, point: np.ndarray) -> Along:
@@ -462,10 +443,7 @@ def _by_outcome(batch: Batch, outcomes: Collection[str], values: np.ndarray) -> 
 
 
 class UnitSums(NamedTuple):
-    """The layout of a unit's sums of scores at all outcomes.
-
-    With survey weights: weighted scores, scores, sums of records' shares, and of their squares.
-    """
+    """A unit's sums: scores; with survey weights weighted ones, scores, shares, their squares."""
 
     outcomes: int
     d: int
@@ -485,16 +463,15 @@ class UnitSums(NamedTuple):
         share = counting[:, None]
         return np.concatenate([share * flat, flat, share, share**2], axis=1)
 
-    def split(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Return units' scores, the same without weights, and what of each unit counts, (units,).
+    def split(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Return units' scores, with weights the same without, and what of each counts, (units,).
 
-        That is the average of its records' shares, weighted by themselves: the share of all, where
-        they have one. The unit's scores times it are the sum of the weighted ones.
+        That is the average of its records' shares, weighted by themselves. The unit's scores times
+        it are the sum of the weighted ones.
         """
         shape = (len(sums), self.outcomes, self.d)
         if not self.is_weighted:
-            scores = sums.reshape(shape)
-            return scores, scores, None
+            return sums.reshape(shape), None, None
         own = self.outcomes * self.d
         total, squares = sums[:, -2], sums[:, -1]
         counting = np.divide(squares, total, out=np.zeros_like(total), where=total != 0)

@@ -75,6 +75,17 @@ class Dispersion(NamedTuple):
     share: float  # of the squared norm of the whole score
 
 
+class Scales(NamedTuple):
+    """Factors of a vector's parts, in their order."""
+
+    score: np.ndarray  # (c,)
+    curvature: float = 1.0
+    products: float = 1.0
+    counts: float = 1.0
+    along: float = 1.0
+    traces: float = 1.0
+
+
 class At(NamedTuple):
     """A point z, the coordinates of scores there, and the bounds of a vector's parts."""
 
@@ -133,44 +144,21 @@ class At(NamedTuple):
         """What the curvature along the direction is clipped to."""
         return np.inf if np.isinf(self.score_bound) else ALONG_BOUND
 
-    def _scale(self, share: float, bound: float) -> float:
-        return 1.0 if np.isinf(self.score_bound) else float(share * self.score_norm / bound)
-
-    @property
-    def dispersion_scale(self) -> float:
-        """The factor of the dispersion's part of the score in the vector."""
-        own = self.dispersion
-        return self._scale(own.share**0.5, own.bound) if own else 1.0
-
-    @property
-    def score_scales(self) -> np.ndarray:
-        """The factors of the latents' scores in the vector, (d,)."""
-        return np.where(self.is_dispersion, self.dispersion_scale, 1.0)
-
-    @property
-    def curvature_scale(self) -> float:
-        """The factor of curvatures in the vector."""
-        return self._scale(SLOPE, self.leverage_bound)
-
-    @property
-    def trace_scale(self) -> float:
-        """The factor of the two traces in the vector."""
-        return self._scale(TRACE, self.leverage_bound)
-
-    @property
-    def along_scale(self) -> float:
-        """The factor of the curvature along the direction in the vector."""
-        return self._scale(ALONG, ALONG_BOUND)
-
-    @property
-    def counts_scale(self) -> float:
-        """The factor of counts of lengths in the vector."""
-        return self._scale(COUNTS, COUNTS_NORM * self.parts**0.5)
-
-    @property
-    def products_scale(self) -> float:
-        """The factor of products of scores in the vector."""
-        return 1.0 if np.isinf(self.score_bound) else self.products / self.score_norm
+    def scales(self, dispersion: np.ndarray | None = None) -> Scales:
+        """Return the factors of the vector's parts; ``dispersion``, (c,), are its coordinates."""
+        dispersion = self.is_dispersion if dispersion is None else dispersion
+        if np.isinf(self.score_bound):
+            return Scales(np.ones(dispersion.size))
+        norm, own = self.score_norm, self.dispersion
+        of_dispersion = own.share**0.5 * norm / own.bound if own else 1.0
+        return Scales(
+            score=np.where(dispersion, of_dispersion, 1.0),
+            curvature=SLOPE * norm / self.leverage_bound,
+            products=self.products / norm,
+            counts=COUNTS * norm / (COUNTS_NORM * self.parts**0.5),
+            along=ALONG * norm / ALONG_BOUND,
+            traces=TRACE * norm / self.leverage_bound,
+        )
 
 
 class Sums(NamedTuple):
@@ -198,8 +186,9 @@ def ends_of_parts(c: int, diagonal: int, parts: int, weighted: bool) -> np.ndarr
     return np.cumsum([c, diagonal or matrix, products, BINS * parts, 1, 2])
 
 
-def vector_size(d: int, parts: int = 1, weighted: bool = False) -> int:
-    """Return the length of the joint vector for ``d`` latents and so many parts of scores."""
+def vector_size(dispersion: np.ndarray, weighted: bool) -> int:
+    """Return the length of the joint vector; ``dispersion``, (d,), are its latents."""
+    d, parts = dispersion.size, 2 if dispersion.any() else 1
     return int(ends_of_parts(d, d if d > MANY_LATENTS else 0, parts, weighted)[-1])
 
 
@@ -207,27 +196,22 @@ def split(value: np.ndarray, at: At) -> Sums:
     """Split a released vector into its parts, without their scales."""
     diagonal = at.point.size if at.is_diagonal else 0
     ends = ends_of_parts(at.point.size, diagonal, at.parts, at.products > 0)
-    score, curvature, products, counts, along, traces = np.split(value, ends[:-1])
-    curvature, (variance, information) = curvature / at.curvature_scale, traces / at.trace_scale
+    scaled = zip(np.split(value, ends[:-1]), at.scales(), strict=True)
+    score, curvature, products, counts, along, traces = (part / scale for part, scale in scaled)
     return Sums(
-        score=score / at.score_scales,
-        curvature=np.diag(curvature) if diagonal else smat(curvature),
-        counts=counts.reshape(at.parts, BINS) / at.counts_scale,
-        along=float(along[0] / at.along_scale),
-        variance=float(variance),
-        information=float(information),
-        products=smat(products / at.products_scale),
+        score,
+        np.diag(curvature) if diagonal else smat(curvature),
+        counts.reshape(at.parts, BINS),
+        float(along[0]),
+        float(traces[0]),
+        float(traces[1]),
+        smat(products),
     )
 
 
 def joint_norm(products: float = 0.0) -> float:
     """Return the norm of the joint vector over that of the score; ``products`` as in `At`."""
     return float((1 + SLOPE**2 + 2 * TRACE**2 + ALONG**2 + COUNTS**2 + products**2) ** 0.5)
-
-
-def parts_of(dispersion: np.ndarray) -> int:
-    """Return how many parts of scores are clipped by themselves."""
-    return 2 if dispersion.any() else 1
 
 
 def clip_consistently(scores: np.ndarray, bound: float) -> np.ndarray:
@@ -403,33 +387,26 @@ def times(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 def vectors(scores: np.ndarray, at: At, counting: np.ndarray | None = None) -> np.ndarray:
     """Return records' vectors from scores (rows, 1 + draws, d), the observed outcome's first."""
-    z = times(scores, at.whitening)
-    return _of_whitened(z, z, counting, at)
-
-
-def _of_whitened(
-    z: np.ndarray, whole: np.ndarray, counting: np.ndarray | None, at: At
-) -> np.ndarray:
-    slopes = Clipped.diagonals if at.is_diagonal else Clipped.slopes
-    in_latents = Coordinates(at.is_dispersion, at.direction, slopes)
-    return joint_vectors(z, at, in_latents, AT_POINT, counting, whole)
+    return joint_vectors(times(scores, at.whitening), None, counting, at)
 
 
 def joint_vectors(
     z: np.ndarray,
-    at: At,
-    own: Coordinates,
-    made: Estimated,
+    whole: np.ndarray | None,
     counting: np.ndarray | None,
-    whole: np.ndarray | None = None,
+    at: At,
+    own: Coordinates | None = None,
+    made: Estimated = AT_POINT,
 ) -> np.ndarray:
     """Return records' vectors from whitened scores (rows, 1 + draws, c), the observed one first.
 
     With survey weights ``counting``, (rows,), is what of a record counts, and ``whole`` are a
     unit's scores in which all of its records count alike.
     """
+    slopes = Clipped.diagonals if at.is_diagonal else Clipped.slopes
+    own = own or Coordinates(at.is_dispersion, at.direction, slopes)
     clipped = clipped_scores(z, at, own.dispersion)
-    if whole is not None and whole is not z:
+    if whole is not None:
         clipped = clipped._replace(whole=without_weighing(whole)[:, -clipped.whole.shape[1] :])
     clipped = clipped.averaged(slope_share(made), at)
     curvature = own.slopes(clipped)
@@ -437,14 +414,15 @@ def joint_vectors(
         curvature *= ratio(made.precision, made.slope)[:, None]
     kept = kept_of_curvature(curvature, at)
     along = clipped.along(own.direction, kept, at.along_bound)
-    score = clipped.score * np.where(own.dispersion, at.dispersion_scale, 1.0)
+    scales = at.scales(own.dispersion)
+    score = clipped.score * scales.score
     parts = [
         score.T,
-        at.curvature_scale * (curvature * kept[:, None]).T,
-        at.products_scale * _products(score, counting, at).T,
-        at.counts_scale * clipped.counts.T,
-        at.along_scale * along[None],
-        at.trace_scale * np.fmin(clipped.traces, at.leverage_bound),
+        scales.curvature * (curvature * kept[:, None]).T,
+        scales.products * _products(score, counting, at).T,
+        scales.counts * clipped.counts.T,
+        scales.along * along[None],
+        scales.traces * np.fmin(clipped.traces, at.leverage_bound),
     ]
     each = np.concatenate(parts)  # in this order in memory, loops over records are long
     return each.T if counting is None else (each * counting).T
@@ -502,8 +480,7 @@ def _directions_of_draws(d: int) -> np.ndarray:
 def whitened_scores(scores: DrawnScores) -> Contribution:
     """Contribute the joint vector: score, slope, products, counts of lengths, slope along, traces.
 
-    The context is an `At`; docs/engine.md says what a record adds. Under a posterior q, whose root
-    is ``At.root``, scores are what an `Estimating` makes of them. With survey weights all of it is
+    The context is an `At`; docs/engine.md says what a record adds. With survey weights all of it is
     multiplied by the record's share of the largest weight, and products of the score by its square.
 
     **Privacy.** The norm of a record's (or a unit's) vector is at most `At.clip_norm`, also before
@@ -512,7 +489,7 @@ def whitened_scores(scores: DrawnScores) -> Contribution:
     """
     if scores.channels:
         return _in_span(scores)
-    size = vector_size(scores.d, parts_of(scores.dispersion), scores.survey is not None)
+    size = vector_size(scores.dispersion, scores.survey is not None)
     return RowContribution(
         size=size,
         width=3 * scores.width + 2 * size,
@@ -531,7 +508,7 @@ def _of_units(
     sums = UnitSums(scores.outcomes_in_units, scores.d, scores.survey is not None)
     return UnitVector(
         size=sums.size,
-        vectors=lambda summed, at: _of_whitened(*sums.split(summed), at),
+        vectors=lambda summed, at: joint_vectors(*sums.split(summed), at),
         rows=lambda held, at: sums.rows(*made(held, at)),
         draw=draw_at_point(scores.draw_for_units),
     )
@@ -558,10 +535,10 @@ def _in_span(scores: DrawnScores) -> FactoredContribution:
     spans = [(part, scores.reach[:, part].any(axis=1)) for part in (~dispersion, dispersion)]
     c = sum(int(reach.sum()) for _, reach in spans)
     return FactoredContribution(
-        size=vector_size(scores.d, parts_of(dispersion), is_weighted),
+        size=vector_size(dispersion, is_weighted),
         width=5 * scores.width + 2 * scores.d,
         norms=lambda held, at: joint_norms(*held.vectors.T),
-        weighted_sum=partial(_sum_in_span, scores, c),
+        weighted_sum=_sum_in_span,
         prepare=partial(_vectors_in_span, scores, spans),
         unit=_of_units(
             scores,
@@ -585,13 +562,13 @@ def _vectors_in_span(scores: DrawnScores, spans: Spans, batch: Batch, at: At) ->
     z = coordinates(R, made.weights)
     own = np.repeat([False, True], [int(reach.sum()) for _, reach in spans])
     direction = None if at.direction is None else product(basis, at.direction).T
-    slopes = (
-        (lambda clipped: diagonals(basis, smat(clipped.slopes())))
-        if at.is_diagonal
-        else Clipped.slopes
-    )
+
+    def slopes(clipped: Clipped) -> np.ndarray:
+        each = clipped.slopes()
+        return diagonals(basis, smat(each)) if at.is_diagonal else each
+
     counting = scores.shares(batch)
-    each = joint_vectors(z, at, Coordinates(own, direction, slopes), made, counting)
+    each = joint_vectors(z, None, counting, at, Coordinates(own, direction, slopes), made)
     return InSpan(basis, z, each, counting)
 
 
@@ -607,12 +584,10 @@ def _basis(vectors: np.ndarray, spans: Spans) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([basis for basis, _ in each]), R
 
 
-def _sum_in_span(
-    scores: DrawnScores, c: int, held: InSpan, at: At, weights: np.ndarray
-) -> np.ndarray:
+def _sum_in_span(held: InSpan, at: At, weights: np.ndarray) -> np.ndarray:
     """Sum the vectors of a batch, in coordinates of the latents."""
-    diagonal, is_weighted = scores.d if at.is_diagonal else 0, scores.survey is not None
-    ends = ends_of_parts(c, diagonal, parts_of(scores.dispersion), is_weighted)
+    diagonal = at.point.size if at.is_diagonal else 0
+    ends = ends_of_parts(len(held.basis), diagonal, at.parts, at.products > 0)
     weighted = held.vectors * weights[:, None]
     score, *matrices = np.split(weighted[:, : ends[2]], ends[:2], axis=1)
     sums = [np.sum([u @ q for u, q in zip(score.T, held.basis, strict=True)], axis=0)]

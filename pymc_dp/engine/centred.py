@@ -112,8 +112,8 @@ def _without_added(groups: Groups, node: Node) -> Groups | None:
 def _step(node: Node, place: int, shape: tuple[int, ...], added: tuple[int, ...]) -> Step | None:
     """Return an operation on its input at a place, if it can be inverted; else None.
 
-    The input is an array with axes of length 1 ``added``, which the step is without. What else the
-    operation reads may have the input's ``shape`` along every axis, or the length 1.
+    The input has axes of length 1 ``added``, which the step is without. What else the operation
+    reads may have the input's ``shape`` along every axis, or the length 1.
     """
     others = [y for k, y in enumerate(node.inputs) if k != place]
     op = node.op
@@ -122,14 +122,9 @@ def _step(node: Node, place: int, shape: tuple[int, ...], added: tuple[int, ...]
     if not isinstance(op, Elemwise) or not all(_broadcasts(x, shape) for x in others):
         return None
     others, kind = [pt.squeeze(x, added) for x in others], op.scalar_op
-    if isinstance(kind, ps.Add):
-        other = pt.add(*others)
-        return _shift(lambda x: x + other, lambda y: y - other)
-    if isinstance(kind, ps.Sub):
-        [other] = others
-        if place == 0:
-            return _shift(lambda x: x - other, lambda y: y + other)
-        return _shift(lambda x: other - x, lambda y: other - y)
+    if isinstance(kind, ps.Add) or (isinstance(kind, ps.Sub) and place == 0):
+        other = pt.add(*others) if isinstance(kind, ps.Add) else pt.neg(others[0])
+        return Step(lambda x: x + other, lambda y: y - other, lambda n: pt.constant(0.0), None)
     if isinstance(kind, ps.Mul):
         return _scaled(pt.mul(*others))
     if isinstance(kind, ps.TrueDiv) and place == 0:
@@ -141,10 +136,6 @@ def _broadcasts(x: AnyVariable, shape: Sequence[int]) -> bool:
     # a length that is not known statically is never broadcast: it is that of the latent
     lengths = zip(x.type.shape, shape, strict=True)
     return all(n in (1, own) or (n is None and own > 1) for n, own in lengths)
-
-
-def _shift(forward: Callable[[Tensor], Tensor], inverse: Callable[[Tensor], Tensor]) -> Step:
-    return Step(forward, inverse, lambda shape: pt.constant(0.0), None)
 
 
 def _scaled(scale: Tensor) -> Step:
@@ -185,10 +176,7 @@ def _is_cholesky(matrix: Tensor) -> bool:
 
 
 def _solved(matrix: Tensor, y: Tensor) -> Tensor:
-    """Solve for x in ``matrix @ x = y``.
-
-    It is not a number where rounding leaves no inverse: no draw goes there, and none fails.
-    """
+    """Solve for x in ``matrix @ x = y``; it is not a number where rounding leaves no inverse."""
     if _is_cholesky(matrix):
         return pt.linalg.solve_triangular(matrix, y, lower=True, b_ndim=y.ndim)
     return pt.linalg.inv(pt.switch(pt.eq(pt.linalg.det(matrix), 0), np.nan, matrix)) @ y
@@ -206,17 +194,7 @@ class Centred(NamedTuple):
 
 
 def centred(records: Records) -> Centred:
-    """Put groups in place of all latents that other latents scale before records read them.
-
-    >>> import numpy as np, pymc as pm
-    >>> from pymc_dp.model import separate
-    >>> with pm.Model() as model:
-    ...     a = pm.Normal("mu") + pm.HalfNormal("tau") * pm.Normal("z", shape=3)
-    ...     group = pm.Data("group", np.arange(300) % 3)
-    ...     y = pm.Normal("y", a[group], 1, observed=np.zeros(300))
-    >>> list(centred(separate(model)[0]).records.latents)
-    ['mu', 'tau_log__', 'groups of z']
-    """
+    """Put ``groups of z`` in place of each latent z that others scale before records read it."""
     found = Centred(records, tuple(records.latents.values()))
     for name in records.latents:
         found = _with_groups(found, name)
@@ -294,20 +272,16 @@ def _in_all(
     compiled = function(list(records.latents.values()), graphs, "python")
     rng = np.random.default_rng(0)
     found = iter(compiled(*[x + rng.normal(size=x.shape) for x in records.point.values()]))
-    values = [[next(found) for _ in path] for path in paths]
+    values = [[(x, next(found)) for x in path] for path in paths]
     starts = compiled(*records.point.values())
-    for k in reversed(range(len(paths[0]))):
-        places = [_place(values[0][k], own) for own in values]
-        if np.isfinite(starts[k]).all() and None not in places:
-            groups = [path[at] for path, at in zip(paths, places, strict=True) if at is not None]
-            return groups, np.asarray(starts[k], "float64")
+    for k, (_, value) in reversed([*enumerate(values[0])]):
+        same = [
+            [x for x, own in path if own.shape == value.shape and np.allclose(own, value)]
+            for path in values
+        ]
+        if np.isfinite(starts[k]).all() and all(same):
+            return [groups[-1] for groups in same], np.asarray(starts[k], "float64")
     return [], np.empty(0)
-
-
-def _place(value: np.ndarray, values: Sequence[np.ndarray]) -> int | None:
-    """Return the last place of a value."""
-    places = [k for k, x in enumerate(values) if x.shape == value.shape and np.allclose(x, value)]
-    return places[-1] if places else None
 
 
 def _on_groups(records: Records, groups: dict[AnyVariable, AnyVariable]) -> Records:

@@ -37,17 +37,6 @@ class Part(NamedTuple):
         return int(self.latents.sum())
 
 
-class Lengths(NamedTuple):
-    """Counts of rounds near the mode, each time half as much of earlier ones; zero before any."""
-
-    sums: np.ndarray  # (parts, BINS)
-    weight: float = 0.0
-
-    def add(self, counts: np.ndarray, weight: float) -> "Lengths":
-        """Add a round's counts; a weight of 0 says nothing."""
-        return Lengths(self.sums / 2 + weight * counts, self.weight / 2 + weight)
-
-
 class LeftOut(NamedTuple):
     """What each of several clip norms leaves out of the sum of scores."""
 
@@ -55,9 +44,9 @@ class LeftOut(NamedTuple):
     bias: np.ndarray  # in white units of a latent, (m,)
     misfit: float  # chi squared of the counts over its critical value; nan if not known
 
-    def at(self, norm: np.ndarray) -> np.ndarray:
-        """Return the bias at other norms."""
-        return np.asarray(np.interp(norm, self.norms, self.bias))
+    def at(self, norm: float) -> float:
+        """Return the bias at another norm."""
+        return float(np.interp(norm, self.norms, self.bias))
 
     def best(self, noise: float) -> float:
         """Return the norm of least squared error, where one of 1 has this noise."""

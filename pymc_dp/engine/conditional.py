@@ -1,9 +1,8 @@
 """Latents that are normal given the others, integrated out of a posterior.
 
 Means and coefficients of groups, and values of Gaussian processes, are normal given the spreads and
-length scales in their priors. The log prior is quadratic in them, and so is the likelihood that the
-releases leave: what remains is a density of the spreads alone, which Markov chains can explore.
-Given a spread that is almost 0 its groups are all but fixed, and chains of both hardly move.
+length scales in their priors. What remains is a density of the spreads alone. Chains of both would
+hardly move: given a spread that is almost 0 its groups are all but fixed.
 
 The steps: which latents are jointly normal, by differences of the log prior; their precision, whose
 form is an arrow (some dense rows, then a diagonal); the log density of the others, with its slope.
@@ -131,9 +130,8 @@ class Integrated(NamedTuple):
     def log_density(self, likelihood: NormalLikelihood) -> LogDensity:
         """Return the log posterior of theta, up to a constant, and its gradient.
 
-        It is log p + h'z - z' Lambda z / 2 - log|A| / 2 at the conditional mode of u, where A is
-        the curvature in u; rounding that misses the mode makes it smaller. The gradient is the
-        mean over u of that in theta (Fisher's identity).
+        It is log p + h'z - z' Lambda z / 2 - log|A| / 2 at the mode of u, with A the curvature in
+        u. The gradient is the mean over u of that in theta (Fisher's identity).
         """
         given = self.conditional(likelihood)
 
@@ -222,8 +220,6 @@ def _is_one_factor(diagonal: np.ndarray) -> bool:
     return not differ(diagonal, diagonal[:, :1]).any()
 
 
-LogPrior = Callable[[np.ndarray], np.ndarray]  # points, (n, size) -> (n,)
-
 # a difference counts as 0 up to this share of what is subtracted, and up to its root in a log
 # density; its square is about double precision
 NEGLIGIBLE = 1e-7
@@ -239,10 +235,12 @@ def integrated(records: Records, prior_draws: np.ndarray) -> Integrated:
     chosen = _jointly_normal(records, draws)
     is_normal = _coordinates(records, chosen)
     u, theta = np.flatnonzero(is_normal), np.flatnonzero(~is_normal)
-    gradients, slope = _compiled(records, chosen)
+    gradients, slope = _compiled(records, chosen, _derivatives)
     near = records.start[u]  # the prior's mean: near it gradients are small, and rounding is
     steps = np.maximum(draws[:, u].std(axis=0), np.finfo(float).tiny)
-    precisions = _precisions(gradients, draws[:PLACES, theta], near, steps)
+    points, others = near + np.pad(np.diag(steps), ((1, 0), (0, 0))), draws[:PLACES, theta]
+    found = gradients(others, np.broadcast_to(points, (len(others), *points.shape)))
+    precisions = (found[:, :1] - found[:, 1:]) / steps[:, None]
     filled = _filled(precisions)
     is_last = _one_factor_behind(filled, np.einsum("nii->ni", precisions))
     order = np.argsort(is_last, kind="stable")
@@ -269,10 +267,9 @@ def _jointly_normal(records: Records, draws: np.ndarray) -> list[str]:
     return chosen
 
 
-def log_prior_of(records: Records) -> LogPrior:
+def log_prior_of(records: Records) -> Callable[[np.ndarray], np.ndarray]:
     """Compile the log prior of points, (n, size)."""
-    theta, u, log_prior = _graphs_of_prior(records, (), _log_prior)
-    compiled = function([theta, u], log_prior[:, 0], "python")
+    [compiled] = _compiled(records, (), _values)
     return lambda z: np.asarray(compiled(z, np.zeros((len(z), 1, 0))))
 
 
@@ -280,17 +277,12 @@ def _coordinates(records: Records, names: Sequence[str]) -> np.ndarray:
     return coordinates_of(records, [records.latents[name] for name in names])
 
 
-def _is_quadratic(log_prior: LogPrior, u: np.ndarray, draws: np.ndarray) -> bool:
-    """Whether the log prior is quadratic in some coordinates: third differences are 0.
-
-    Where it ends, as potentials may, it is not.
-    """
+def _is_quadratic(log_prior: Any, u: np.ndarray, draws: np.ndarray) -> bool:
+    """Whether the log prior is quadratic in some coordinates: third differences are 0."""
     start, *others = np.split(draws, 4)
-    corners = [start]
-    signs = np.ones(1)
+    corners, signs = [start], np.ones(1)
     for other in others:
-        move = np.zeros_like(start)
-        move[:, u] = other[:, u] - start[:, u]
+        move = np.where(u, other - start, 0.0)
         corners, signs = [*corners, *[x + move for x in corners]], np.append(signs, -signs)
     z = np.concatenate(corners)
     with np.errstate(all="ignore"):
@@ -303,15 +295,6 @@ def _is_quadratic(log_prior: LogPrior, u: np.ndarray, draws: np.ndarray) -> bool
     shown = NEGLIGIBLE**2 * size < largest
     least = np.minimum(NEGLIGIBLE * size, largest)
     return bool(shown.any() and (third <= least)[shown].all())
-
-
-def _precisions(
-    gradients: Any, theta: np.ndarray, near: np.ndarray, steps: np.ndarray
-) -> np.ndarray:
-    """Return the precision of latents, (n, k, k)."""
-    points = near + np.concatenate([np.zeros((1, len(near))), np.diag(steps)])
-    found = gradients(theta, np.broadcast_to(points, (len(theta), *points.shape)))
-    return np.asarray((found[:, :1] - found[:, 1:]) / steps[:, None])
 
 
 def _filled(precisions: np.ndarray) -> np.ndarray:
@@ -357,31 +340,33 @@ def _together(filled: np.ndarray) -> Entries:
     return Entries(rows, columns, difference[columns])
 
 
-def _compiled(records: Records, chosen: Sequence[str]) -> tuple[Any, Any]:
-    """Compile gradients in u, and the log prior at the first u with slopes of weighted sums."""
-    of_u, of_theta = _graphs_of_prior(records, chosen, _derivatives)
-    gradients, slope = (function(inputs, outputs, "python") for inputs, outputs in (of_u, of_theta))
-    return gradients, slope
+# graphs of functions: inputs and outputs of each
+Graphs = list[tuple[list[Tensor], Any]]
 
 
-def _graphs_of_prior[Made](
-    records: Records,
-    chosen: Sequence[str],
-    make: Callable[[Records, Sequence[str]], Made],
-) -> Made:
-    """Make graphs of the log prior once, for all models with an equal one and equal latents."""
+def _compiled(
+    records: Records, chosen: Sequence[str], make: Callable[[Records, Sequence[str]], Graphs]
+) -> list[Any]:
+    """Compile functions; graphs are made once for all models with equal priors and latents."""
     shapes = tuple((name, start.shape) for name, start in records.point.items())
     what = (make.__name__, tuple(chosen), shapes)
-    return made_once(records, what, lambda: make(records, chosen))
+    graphs = made_once(records, what, lambda: make(records, chosen))
+    return [function(inputs, outputs, "python") for inputs, outputs in graphs]
 
 
-def _derivatives(records: Records, chosen: Sequence[str]) -> tuple[Any, Any]:
-    """Return inputs and outputs: gradients in u; the log prior with slopes of weighted sums."""
+def _values(records: Records, chosen: Sequence[str]) -> Graphs:
+    """Return the log prior at the first u."""
+    theta, u, log_prior = _log_prior(records, chosen)
+    return [([theta, u], log_prior[:, 0])]
+
+
+def _derivatives(records: Records, chosen: Sequence[str]) -> Graphs:
+    """Return gradients in u, and the log prior at the first u with slopes of weighted sums."""
     theta, u, log_prior = _log_prior(records, chosen)
     weights = pt.matrix("weights", dtype="float64")
     gradients = pt.grad(log_prior.sum(), u, disconnected_inputs="ignore")
     slope = pt.grad((weights * log_prior).sum(), theta, disconnected_inputs="ignore")
-    return ([theta, u], gradients), ([theta, u, weights], [log_prior[:, 0], slope])
+    return [([theta, u], gradients), ([theta, u, weights], [log_prior[:, 0], slope])]
 
 
 def _log_prior(records: Records, chosen: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,14 +1,11 @@
 """The curvature of the log likelihood, filtered: what is believed of it is prior to a release.
 
-Four steps, in white coordinates (docs/engine.md has the formulas): what of the difference of a
-released slope and the belief is signal; the curvature along the path, which has a release of its
-own; what two scores show of the step between them; and the null space.
+Four steps, in white coordinates: what of the difference of a released slope and the belief is
+signal; the curvature along the path, which has a release of its own; what two scores show of the
+step between them; and the null space. docs/engine.md has the formulas.
 
 Matrices are stacks of blocks (b, k, k), and vectors (b, k). Of few latents there is one block of
 all of them; of many every latent is a block by itself, so that noise is added to a diagonal alone.
-
-Source of the estimator: Bun, Allez, Bouchaud and Potters (2016), Rotational invariant estimator for
-general noisy matrices.
 """
 
 import numpy as np
@@ -75,36 +72,23 @@ def positive(K: np.ndarray, least: float) -> np.ndarray:
 
 
 def whitening(K: np.ndarray, number: float, parts: list[np.ndarray]) -> np.ndarray:
-    """Return W with W K W' = number I, for each of the ``parts``, (b, k), by itself.
-
-    >>> whitening(np.diag([4.0, 1.0])[None], 4.0, [np.ones((1, 2), bool)])[0]
-    array([[1., 0.],
-           [0., 2.]])
-    """
+    """Return W with W K W' = number I, for each of the ``parts``, (b, k), by itself."""
     root = np.linalg.cholesky(within_parts(K, parts))
     return np.asarray(np.sqrt(number) * np.linalg.inv(root))
 
 
 def within_parts(K: np.ndarray, parts: list[np.ndarray]) -> np.ndarray:
-    """Return the matrix without what is between different ``parts``, (b, k), of the latents.
-
-    >>> within_parts(np.ones((1, 2, 2)), [np.array([[True, False]]), np.array([[False, True]])])
-    array([[[1., 0.],
-            [0., 1.]]])
-    """
+    """Return the matrix without what is between different ``parts``, (b, k), of the latents."""
     return np.asarray(sum(K * outer(part, part) for part in parts))
 
 
 def shrunk(Y: np.ndarray, noise: float) -> np.ndarray:
     """Estimate a symmetric matrix of eigenvalues of about 1 from Y = it + Wigner noise of this sd.
 
-    The diagonal, which has few numbers, and the mean of all of it are shrunk by themselves: groups
-    have nothing else. Of the rest eigenvectors stay, and from each eigenvalue the push by the
-    others is taken that noise explains (Bun, Allez, Bouchaud and Potters 2016, where entries of the
-    matrix have sd 1 beforehand).
+    The diagonal, and its mean, are shrunk by themselves: groups have nothing else. Of the rest
+    eigenvectors stay, and each eigenvalue loses the push by the others that noise explains (Bun,
+    Allez, Bouchaud and Potters 2016, Rotational invariant estimator for general noisy matrices).
 
-    >>> np.linalg.eigvalsh(shrunk(np.diag([3.0, -1.0])[None], noise=1e-6))[0].round(3)
-    array([-1.,  3.])
     >>> np.linalg.eigvalsh(shrunk(np.diag([3.0, -1.0])[None], noise=10.0))[0].round(3)
     array([-0.  ,  0.02])
     """
@@ -121,15 +105,11 @@ def shrunk(Y: np.ndarray, noise: float) -> np.ndarray:
 
 
 def with_path(H: np.ndarray, c: np.ndarray, along: float, sd: float, own_sd: float) -> np.ndarray:
-    """Bring the curvature along a unit vector c to what the matrix and a release of it say.
-
-    ``sd`` is that of the release, and ``own_sd`` that of the matrix, whose change is taken to have
-    sd 1 beforehand.
-    """
+    """Bring the curvature along a unit vector c to what the matrix and a release of it say."""
     if len(H) > 1 or not c.any():
         return H
     Hc = times(H, c)
-    own, own_sd = inner(c, Hc), own_sd / (1 + own_sd**2) ** 0.5
+    own, own_sd = inner(c, Hc), own_sd / (1 + own_sd**2) ** 0.5  # it changes by 1 beforehand
     weight = own_sd**2 / (own_sd**2 + sd**2)
     both, left = own + weight * (along - own), (1 - weight) ** 0.5 * own_sd
     both = max(both, left / 2, 1e-3)
@@ -157,15 +137,10 @@ def with_secant(
 
 
 def without_null_space(H: np.ndarray, null_space: np.ndarray, edge: float) -> np.ndarray:
-    """Leave no curvature in directions, (d, m), in which no record can have a score.
-
-    All are kept where the release shows a curvature in one of them: made-up records do not reach
-    everything that real ones do.
-    """
+    """Leave no curvature in directions, (d, m), that no made-up record sees, nor the release."""
     if not null_space.size or len(H) > 1:
         return H
     Q = np.linalg.qr(null_space)[0]
     if np.linalg.eigvalsh(Q.T @ H[0] @ Q)[-1] > 2 * max(edge, 1e-3):
         return H
-    away = np.eye(len(Q)) - Q @ Q.T
-    return congruent(away[None], H)
+    return congruent((np.eye(len(Q)) - Q @ Q.T)[None], H)

@@ -1,9 +1,9 @@
 """What made-up records show of a model: its null space, and points at which its scores vanish.
 
 An intercept and the effects of all groups may rise and fall together: the likelihood knows their
-sums alone. Noise hides this from the releases, but it is a property of the model: it shows in the
-scores of made-up records. So does a start at which a score vanishes whatever the records are, such
-as that of two layers of a network, or at which the Fisher information is singular.
+sums alone. Noise hides this from the releases, but not from the scores of made-up records. Nor a
+start at which a score vanishes whatever the records are, such as that of two layers of a network,
+or at which the Fisher information is singular.
 """
 
 from collections.abc import Callable
@@ -38,33 +38,36 @@ ROUNDING = 1e-10
 def null_space_of(records: Records, scores: DrawnScores) -> np.ndarray:
     """Return an orthonormal basis of the directions in which no record has a score, (d, k).
 
-    It has no vectors where made-up records do not read all latents, and for more latents than have
-    a matrix. Nor has it any where the model compares columns, or computes with several, before it
-    does with latents: what is not so for ``age < 65`` may be so for all ages that were made up.
+    It has no vectors where made-up records do not read all latents, nor where the model compares
+    columns, or computes with several, before it does with latents: what is not so for ``age < 65``
+    may be so for all ages that were made up.
 
     **Privacy.** A function of the model's graph, and of the shapes and types of its columns.
     """
-    d = records.size
+    d, none = records.size, np.zeros((records.size, 0))
     if d > MANY_LATENTS or records.local_latents or computes_with_columns(records):
-        return np.zeros((d, 0))
+        return none
     rng = np.random.default_rng(0)
-    rows = ROWS + 20 * d
     parts = []
     for _ in range(2):  # at one point they are looked for, and at another one they must not fail
         point = records.start + rng.normal(size=d)
         with np.errstate(all="ignore"):
-            weights, vectors = scores.of_batch(made_up(records, rng, rows), point)
+            weights, vectors = scores.of_batch(made_up(records, rng, ROWS + 20 * d), point)
         parts.append(readable(vectors if scores.channels else np.swapaxes(weights, 0, 1)))
     every, unit = balanced(np.concatenate(parts))
     first, last = np.split(every, [len(parts[0])])
     if len(first) < 2 * d or not first.any(axis=0).all():
-        return np.zeros((d, 0))
-    _, values, directions = np.linalg.svd(first, full_matrices=False)
-    found = directions[values <= ROUNDING * values[0]].T
+        return none
+    found = null_space(first)
     # what no record shows at some points, it may at others
-    if (abs(last @ found) > ROUNDING**0.5).any():
-        return np.zeros((d, 0))
-    return np.asarray(np.linalg.qr(found / unit[:, None])[0])
+    fails = (abs(last @ found) > ROUNDING**0.5).any()
+    return none if fails else np.asarray(np.linalg.qr(found / unit[:, None])[0])
+
+
+def null_space(rows: np.ndarray) -> np.ndarray:
+    """Return directions, (d, k), that no row sees, up to rounding."""
+    _, values, directions = np.linalg.svd(rows, full_matrices=False)
+    return np.asarray(directions[values <= ROUNDING * values[0]].T)
 
 
 def computes_with_columns(records: Records) -> bool:
@@ -103,10 +106,7 @@ def readable(parts: np.ndarray) -> np.ndarray:
 
 
 def balanced(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scale rows and columns to entries of 1 at most; return also the columns' units, (d,).
-
-    Scores in latents of different scales may differ by many orders of magnitude.
-    """
+    """Scale rows and columns to entries of 1 at most; return also the columns' units, (d,)."""
     unit = np.ones(values.shape[1])
     for _ in range(BALANCED):
         values = values / abs(values).max(axis=1, keepdims=True)
@@ -150,9 +150,8 @@ def away_from_stationary(
 ) -> np.ndarray:
     """Move latents in which the likelihood is stationary at a start, (d,), to a random point near.
 
-    It is normal around the start, with the prior's standard deviation there, or with 1 if that is
-    larger: a flat prior has none. Latents whose scores depend on those of others at the start move
-    by one to two times that, where their information is no longer small.
+    They move by about the prior's standard deviation there, or by 1 if that is larger, and latents
+    whose scores depend on those of others by one to two times that.
 
     **Privacy.** A function of the model's graph, and of the shapes and types of its columns.
     """
@@ -184,8 +183,7 @@ def stationary(
 ) -> np.ndarray:
     """Return in which latents no row has a score as long as they all stay at the start, (d,).
 
-    Rows have scores in them elsewhere. A latent that moves once others have moved is none of them:
-    the spread of effects that start at 0, say.
+    A latent that moves once others have moved is none: the spread of effects that start at 0, say.
     """
     least = ROUNDING * _sizes(scores, tables, elsewhere)
     known = np.isfinite(least)  # a made-up outcome may be impossible
@@ -195,8 +193,8 @@ def stationary(
         moved = still & (known & ~(sizes <= least)).any(axis=0)
         if not moved.any():
             break
-        still = still & ~moved
-    return np.asarray(still)
+        still &= ~moved
+    return still
 
 
 def singular_latents(
@@ -206,11 +204,6 @@ def singular_latents(
 
     It stays so wherever all others are, and is not so elsewhere. ``dependent_at`` says which
     latents have a part in its null space at a point.
-
-    >>> def location_and_skewness(z):  # and one more
-    ...     return np.array([z[1] == 0, z[1] == 0, False])
-    >>> singular_latents(location_and_skewness, np.zeros(3), np.ones(3))
-    array([False,  True, False])
     """
     every = dependent_at(start)
     if every.any():  # most models have none, and elsewhere outcomes are slow to draw
@@ -231,8 +224,7 @@ def singular_latents(
 def _dependent(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarray:
     """Return which latents have a part in the null space of the Fisher information, (d,).
 
-    It is that of outcomes which the model draws at the point for made-up records. Where too few of
-    these have finite scores no latent has.
+    It is that of drawn outcomes of made-up records, where enough of them have finite scores.
     """
     d, rng = point.size, np.random.default_rng(0)
     drawn_rows = rows | scores.draw(rows, point, rng) if scores.draw else rows
@@ -241,10 +233,8 @@ def _dependent(scores: DrawnScores, rows: Batch, point: np.ndarray) -> np.ndarra
     of_outcomes = readable(every[:, 1:].swapaxes(0, 1))
     if len(of_outcomes) < 2 * d:
         return np.zeros(d, bool)
-    matrix, _ = balanced(of_outcomes)
-    _, values, directions = np.linalg.svd(matrix, full_matrices=False)
-    null = directions[values <= ROUNDING * values[0]]
-    return np.asarray((np.abs(null) > ROUNDING**0.5).any(axis=0))
+    null = null_space(balanced(of_outcomes)[0])
+    return np.asarray((np.abs(null) > ROUNDING**0.5).any(axis=1))
 
 
 def _sizes(scores: DrawnScores, tables: tuple[Batch, ...], point: np.ndarray) -> np.ndarray:
@@ -254,7 +244,6 @@ def _sizes(scores: DrawnScores, tables: tuple[Batch, ...], point: np.ndarray) ->
         for rows in tables:
             weights, vectors = scores.of_batch(rows, point)
             each = np.abs(weights[:, 0])
-            found.append(
-                np.einsum("nc,cnd->nd", each, np.abs(vectors)) if scores.channels else each
-            )
+            each = np.einsum("nc,cnd->nd", each, np.abs(vectors)) if scores.channels else each
+            found.append(each)
     return np.concatenate(found)

@@ -1,12 +1,11 @@
 """Rounds as a method: how they share the budget, what they release, and their posterior."""
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.contributions.polya_gamma_and_sites import AVERAGED, Estimating
@@ -14,7 +13,6 @@ from pymc_dp.contributions.scores import DrawnScores, drawn_scores, score_scales
 from pymc_dp.contributions.whitened import (
     PRODUCTS,
     joint_norm,
-    parts_of,
     vector_size,
     whitened_scores,
 )
@@ -34,7 +32,6 @@ from pymc_dp.engine.posterior import (
 from pymc_dp.engine.report import describe, doubts_of_chains, doubts_of_rounds
 from pymc_dp.engine.rounds import (
     Known,
-    Likelihoods,
     State,
     begin,
     covariance,
@@ -97,13 +94,18 @@ class RoundTerms(NamedTuple):
         return cls(releases - 1, options.num_records, options.of_units, survey=survey)
 
     @property
+    def products(self) -> float:
+        """The part of products of scores in the joint vector, over the score's."""
+        return 0.0 if self.survey is None else PRODUCTS
+
+    @property
     def shares(self) -> tuple[float, ...]:
         """The share of the budget of each round; scales have what is left."""
         grown = CONSTANTS.growth ** np.arange(self.rounds)
         return tuple(map(float, (1 - CONSTANTS.share_of_scales) * grown / grown.sum()))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Rounds:
     """Rounds of the latents that records read: what they are of, compiled when it is needed."""
 
@@ -112,8 +114,6 @@ class Rounds:
     prior: Callable[[], NormalPrior]  # of the rounds
     slope: Callable[[], Gradient]  # of the author's own log prior
     written: PriorAsWritten | None  # None where the posterior is normal, and that of the rounds
-    # the last state that was asked for, with its likelihoods: one pair at most
-    latest: list[tuple[State, Likelihoods]] = dataclasses.field(default_factory=list)
 
     @cached_property
     def scale(self) -> OutcomeScale | None:
@@ -153,13 +153,8 @@ class Rounds:
             null_space=null_space_of(self.records, scores),
             estimating=scores.estimating,
             is_centred=self.records.outcomes is not None,
-            products=self.products,
+            products=self.terms.products,
         )
-
-    @property
-    def products(self) -> float:
-        """The part of products of scores in the joint vector, over the score's."""
-        return 0.0 if self.terms.survey is None else PRODUCTS
 
     @cached_property
     def start(self) -> np.ndarray:
@@ -168,41 +163,28 @@ class Rounds:
         start = near_prior(records, records.start, slope)
         return away_from_stationary(records, start, slope, self.scores)
 
-    def likelihoods(self, state: State) -> Likelihoods:
-        """Return the likelihood of a state: draws, moments and doubts ask for the same one."""
-        for of_state, both in self.latest[-1:]:
-            if of_state is state:
-                return both
-        both = likelihoods(self.known, state)
-        self.latest[:] = [(state, both)]
-        return both
-
     def draw(self, state: State, draws: int, rng: np.random.Generator) -> Both:
         """Draw the posterior, with the width of the noise and without it."""
-        known, (found, without) = self.known, self.likelihoods(state)
+        found, without = likelihoods(self.known, state)
+
+        def by_latents(v: np.ndarray) -> dict[str, np.ndarray]:
+            return dict(zip(self.records.point, self.records.split(v), strict=True))
+
         if self.written is not None:
             A, c = dense(found.A), found.c.reshape(-1)
             lost = dense(without.A) - A
             return self.written.draw(NormalLikelihood(c, A), lost, draws, rng)
-        wide, narrow = (covariance(known, x) for x in (found, without))
+        wide, narrow = (covariance(self.known, x) for x in (found, without))
         v = draw_gaussian(found.mean.reshape(-1), wide, draws, rng)
         less = shrunk(v, wide, narrow)
-        return self._by_latents(v), None if less is None else self._by_latents(less)
-
-    def _by_latents(self, v: np.ndarray) -> dict[str, np.ndarray]:
-        return dict(zip(self.records.point, self.records.split(v), strict=True))
-
-    def describe(self, state: State) -> xr.Dataset:
-        """Return the moments of the posterior, and what noise adds."""
-        return describe(self.records, self.known, state, self.likelihoods(state))
+        return by_latents(v), None if less is None else by_latents(less)
 
     def doubts(self, state: State) -> tuple[Doubt, ...]:
         """List what is doubtful about the posterior."""
-        known, noisy = self.known, self.likelihoods(state).noisy
-        of_rounds = doubts_of_rounds(self.records, known, state, noisy, self.terms.of_units)
-        if self.written is None:
-            return of_rounds
-        return (*of_rounds, *doubts_of_chains(self.written, noisy))
+        noisy, _ = likelihoods(self.known, state)
+        of_rounds = doubts_of_rounds(self.records, self.known, state, noisy, self.terms.of_units)
+        of_chains = () if self.written is None else doubts_of_chains(self.written, noisy)
+        return (*of_rounds, *of_chains)
 
 
 def rounds_of(records: Records, terms: RoundTerms) -> Rounds:
@@ -214,7 +196,6 @@ def rounds_of(records: Records, terms: RoundTerms) -> Rounds:
         if normal is not None:
             return Rounds(records, terms, lambda: normal, slope, None)
 
-    @cache
     def own() -> NormalPrior:
         _ = written.integrated  # what cannot be drawn fails here, before any budget is spent
         return written.normal
@@ -233,7 +214,6 @@ def normal_rounds_of(records: Records, terms: RoundTerms) -> Rounds:
     """Return rounds of all latents with a normal posterior, after a method that has them all."""
     slope = cache(partial(prior_gradient, records, "python"))
 
-    @cache
     def normal() -> NormalPrior:
         exact = if_normal(slope(), records.start)
         return exact or NormalPrior.of(drawn_or_wide(records, np.arange(records.size)))
@@ -250,20 +230,19 @@ def stages_of_rounds(
 
     ``point`` returns where the method before has ended.
 
-    **Privacy.** A vector of magnitudes of scores, none of whose entries a record moves by more than
-    1, and a vector of score, slope (of all latents, and along one direction), counts of lengths and
-    traces for each round, whose joint norm is clipped. All take all records; coordinates and clip
-    norms are functions of earlier releases. All else is post-processing.
+    **Privacy.** A vector of magnitudes of scores (`score_scales`), then one joint vector for each
+    round (`whitened_scores`), of all records; coordinates and clip norms are functions of earlier
+    releases. All else is post-processing.
     """
-    scales, scored = _scales(rounds, share), _scores(rounds, share)
+    scales, scored = Stage(_scales(rounds, share)), Stage(_scores(rounds, share))
     if point is None:
-        return Stage(scales), Stage(scored)
+        return scales, scored
 
     def after(state: Any) -> State:
         start = near_prior(rounds.records, point(state), rounds.slope())
         return begin(rounds.known, start)
 
-    return Stage(scales, after), Stage(scored)
+    return scales._replace(hand_over=after), scored
 
 
 def _scales(rounds: Rounds, share: float) -> Method:
@@ -272,9 +251,8 @@ def _scales(rounds: Rounds, share: float) -> Method:
     # latents whose scores at observed outcomes are measured, too
     observed = [] if rounds.scale is None else [rounds.scale.latent]
     norm = size_of_scales(d, len(observed)) ** 0.5
-    is_weighted = rounds.terms.survey is not None
     return Method(
-        size=vector_size(d, parts_of(rounds.dispersion), is_weighted),
+        size=vector_size(rounds.dispersion, rounds.terms.survey is not None),
         init=lambda rng: begin(rounds.known, rounds.start),
         settings={},
         algorithms=(of_rounds(rounds.records, rounds.terms.estimating),),
@@ -286,7 +264,7 @@ def _scales(rounds: Rounds, share: float) -> Method:
         ),
         query=lambda state, rng: Query(SCALES, state.at.point),
         posterior=lambda state, draws, rng: rounds.draw(state, draws, rng)[0],
-        describe=rounds.describe,
+        describe=lambda state: describe(rounds.records, rounds.known, state),
         trace=lambda state: {
             "mean_path": (("rows",), state.at.point),
             "noise_to_signal": ((), state.report.noise_to_signal),
@@ -298,7 +276,7 @@ def _scales(rounds: Rounds, share: float) -> Method:
 
 def _scores(rounds: Rounds, share: float) -> Method:
     """Release scores and slopes in whitened coordinates."""
-    norm = CONSTANTS.clip * rounds.records.size**0.5 * joint_norm(rounds.products)
+    norm = CONSTANTS.clip * rounds.records.size**0.5 * joint_norm(rounds.terms.products)
 
     def aware(state: State, draws: int, rng: np.random.Generator) -> Both | None:
         is_noisy = state.t > 1 and state.report.noise_unit > 0
@@ -322,11 +300,7 @@ def _scores(rounds: Rounds, share: float) -> Method:
 def whitened_method(
     records: Records, terms: RoundTerms, find_start: FindStart = lambda: None
 ) -> Method:
-    """Fit by rounds alone.
-
-    They begin at the initial point, or where histograms, else what ``find_start`` returns, find
-    the latents.
-    """
+    """Fit by rounds alone, from where histograms or else ``find_start`` find latents, if at all."""
     start = histogram_start(records, terms.of_units) or find_start()
     rounds = rounds_of(records, terms)
     stages: tuple[Stage, ...]
@@ -336,15 +310,15 @@ def whitened_method(
         point = partial(point_at, rounds.records)
         (scales, begin), scores = stages_of_rounds(rounds, 1 - start.share, point)
         stages = *start.stages(scales, begin), scores
-    whole, slope = chain(*stages), cache(partial(prior_gradient, records, "python"))
+    whole = chain(*stages)
     # the last round has no share: it takes what the others leave, and a caller's noise multiplier
     *specs, last = (spec for stage in stages for spec in stage.method.releases)
-    whole = whole._replace(releases=(*specs, dataclasses.replace(last, share=None)))
+    whole = whole._replace(releases=(*specs, replace(last, share=None)))
     if not records.mixtures:
         return whole
-    return whole._replace(
-        doubts=lambda staged: (
-            *whole.doubts(staged),
-            *lost_components(records, slope(), whole.describe(staged)),
-        )
-    )
+
+    def doubts(staged: Any) -> tuple[Doubt, ...]:
+        slope = prior_gradient(records, "python")
+        return *whole.doubts(staged), *lost_components(records, slope, whole.describe(staged))
+
+    return whole._replace(doubts=doubts)

@@ -6,7 +6,6 @@ the scale is known without any release: scores and curvatures of the location go
 square of the scale.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -59,30 +58,13 @@ class OutcomeScale(NamedTuple):
         return np.where(self.location, shorter, 1.0)
 
     def step(self, of_newton: float) -> float:
-        """Return the step in the latent whose first order is that of Newton's method.
-
-        That one is (R - 1) / (2 b), where R is the mean squared residual in units of the scale, and
-        the scale itself goes with the root of R.
-
-        >>> round(OutcomeScale(0, np.array([False]), slope=1.0).step(1.5), 3)  # R = 4
-        0.693
-        """
+        """Return the exact step for Newton's (R - 1) / (2 b), with R the mean squared residual."""
         ratio = max(1 + 2 * self.slope * of_newton, CONSTANTS.least_fall)
         return float(np.log(ratio) / (2 * self.slope))
 
     def excess_bits(self, bits: float) -> float:
-        """Return the binary logarithm of the mean squared residual, in units of the scale.
-
-        ``bits`` is the mean binary logarithm of scores of the latent at observed outcomes, which
-        are b (R - 1) with R a squared residual.
-        """
+        """Return log2 R from the mean bits of scores of the latent, b (R - 1)."""
         return float(bits + BITS_OF_NORMAL - np.log2(abs(self.slope)))
-
-    def started(self, point: np.ndarray, excess_bits: float) -> np.ndarray:
-        """Raise the scale at the start, (d,), to that of the residuals, if they are longer."""
-        raised = point.copy()
-        raised[self.latent] += np.log(2.0) * max(excess_bits, 0.0) / (2 * self.slope)
-        return raised
 
 
 def outcome_scale(records: Records) -> OutcomeScale | None:
@@ -123,9 +105,6 @@ WITH_SHAPES = rv.BetaBinomialRV | rv.BetaRV | rv.GammaRV | rv.InvGammaRV | rv.Ne
 WITH_SHAPES |= rv.StudentTRV | rv.VonMisesRV | WaldRV
 UNCHANGED = 1e-6
 
-# (batch, z, number of draws) -> means of outcomes
-Means = Callable[[Batch, np.ndarray, np.ndarray], np.ndarray]
-
 
 def shape_latents(records: Records) -> np.ndarray:
     """Return which coordinates, (d,), set the shape of a model's outcomes and not their mean.
@@ -136,52 +115,37 @@ def shape_latents(records: Records) -> np.ndarray:
 
     **Privacy.** A function of the model's graph, and of the shapes and types of its columns.
     """
-    none = np.zeros(records.size, bool)
     outcome = only_outcome(records)
-    if outcome is None or records.local_latents or computes_with_columns(records):
-        return none
+    if outcome is None or not isinstance(outcome[0].owner.op, WITH_SHAPES):
+        return np.zeros(records.size, bool)
+    if records.local_latents or computes_with_columns(records):
+        return np.zeros(records.size, bool)
     graph, stage = outcome
     node = graph.owner
-    if not isinstance(node.op, WITH_SHAPES):
-        return none
     parameters = node.op.dist_params(node)
     read = set(ancestors(parameters))
     if isinstance(node.op, rv.StudentTRV):
         read -= set(ancestors([parameters[2]]))
     means = on_batch(records, [stage.number], mean(graph), "python", stage.inputs)
-    found = _without_effect(records, read, means)
-    return none if found.all() else found
-
-
-def _without_effect(records: Records, read: set[AnyVariable], means: Means) -> np.ndarray:
-    """Return the coordinates, (d,), of latents that change no mean of made-up records."""
     rng = np.random.default_rng(0)
-    rows = ROWS + 20 * records.size
-    batch = made_up(records, rng, rows)
+    batch = made_up(records, rng, ROWS + 20 * records.size)
     # of moderate size, too: of a large mean, or one next to nothing, rounding leaves little
     moderate = {n: np.clip(x, -1, 1) if x.dtype.kind == "f" else x for n, x in batch.items()}
-    still = [
-        z
-        for z in records.latents.values()
-        if z in read
-        and all(_keeps_means(records, z, means, rows, rng) for rows in (batch, moderate))
-    ]
+
+    def keeps_means(latent: AnyVariable, rows: Batch) -> bool:
+        here = records.start + rng.normal(size=records.size)
+        there, own = here.copy(), coordinates_of(records, [latent])
+        there[own] += rng.normal(size=own.sum())
+        with np.errstate(all="ignore"):
+            first, second = (np.asarray(means(rows, z, np.asarray(1))) for z in (here, there))
+        both = np.isfinite(first) & np.isfinite(second)
+        same = np.isclose(first[both], second[both], rtol=UNCHANGED, atol=UNCHANGED)
+        return bool(both.any() and same.all())
+
+    of_shape = [z for z in records.latents.values() if z in read]
+    tables = batch, moderate
+    still = [z for z in of_shape if all(keeps_means(z, rows) for rows in tables)]
     return coordinates_of(records, still)
-
-
-def _keeps_means(
-    records: Records, latent: AnyVariable, means: Means, batch: Batch, rng: np.random.Generator
-) -> bool:
-    """Whether a move of a latent leaves the means of a batch as they are."""
-    here = records.start + rng.normal(size=records.size)
-    there, own = here.copy(), coordinates_of(records, [latent])
-    there[own] += rng.normal(size=own.sum())
-    with np.errstate(all="ignore"):
-        first, second = (np.asarray(means(batch, z, np.asarray(1))) for z in (here, there))
-    both = np.isfinite(first) & np.isfinite(second)
-    return bool(both.any()) and np.allclose(
-        first[both], second[both], rtol=UNCHANGED, atol=UNCHANGED
-    )
 
 
 def outcomes_alone(records: Records, of_units: bool) -> bool:

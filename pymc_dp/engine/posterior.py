@@ -2,13 +2,9 @@
 
 Rounds release scores of the latents that records read, under a normal prior. Where the author's is
 normal, and records read all of it, that is the one. Elsewhere it has the moments of draws of the
-prior, and is wider. The posterior is then drawn anew: the prior as it is written, times the normal
-likelihood that the releases leave. Latents that no record reads, means and spreads of groups for
-one, are drawn with the others; a normal distribution around the joint mode would make spreads too
-small.
-
-Latents that are normal given the others are integrated out (`conditional`); the others are drawn by
-importance sampling if they are few, else by Markov chains (`sampler`).
+prior, and is wider. The posterior is then drawn anew, with latents that no record reads, such as
+spreads of groups. Latents that are normal given the others are integrated out (`conditional`); the
+others are drawn by importance sampling if they are few, else by Markov chains (`sampler`).
 """
 
 from dataclasses import dataclass, field
@@ -25,12 +21,7 @@ from pymc_dp.contributions.channels import coordinates_of
 from pymc_dp.engine.centred import Centred, centred
 from pymc_dp.engine.conditional import Integrated, NormalLikelihood, integrated
 from pymc_dp.engine.constants import CONSTANTS
-from pymc_dp.engine.sampler import (
-    Chains,
-    LogDensity,
-    draw_by_hamiltonian,
-    draw_by_importance,
-)
+from pymc_dp.engine.sampler import Chains, LogDensity, draw_by_hamiltonian, draw_by_importance
 from pymc_dp.methods.method import Both, Draws
 from pymc_dp.methods.normal import draws_without_noise, with_eigenvalues
 from pymc_dp.methods.prior import Gradient, finite_draws, prior_gradient, prior_precision
@@ -52,28 +43,13 @@ class NormalPrior(NamedTuple):
 
     @classmethod
     def of(cls, draws: np.ndarray) -> Self:
-        """Take the mean and the correlations of draws, (n, d), without heavy tails; sds are wider.
-
-        >>> draws = np.random.default_rng(0).normal(3, 0.5, (1000, 1))
-        >>> NormalPrior.of(draws).precision.round()
-        array([[1.]])
-        """
+        """Take mean and correlations of draws, (n, d), without heavy tails; sds are wider."""
         near = without_tails(draws)
         sd = _not_extreme(near.std(axis=0))
         white = (near - near.mean(axis=0)) / sd
         correlations = white.T @ white / len(white)
         inverse = with_eigenvalues(correlations, lambda x: 1 / np.maximum(x, LEAST_SHARE))
         return cls(near.mean(axis=0), inverse / np.outer(sd, sd) / CONSTANTS.prior_width)
-
-    def regression(self, draws: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """Return slopes, (d, k), of ``others``, (n, k), on the draws that this is the prior of.
-
-        >>> draws = np.random.default_rng(0).normal(size=(1000, 1))
-        >>> NormalPrior.of(draws).regression(draws, 2 * draws).round(6)
-        array([[2.]])
-        """
-        together = (draws - self.mean).T @ (others - others.mean(axis=0)) / len(draws)
-        return np.asarray(CONSTANTS.prior_width * self.precision @ together)
 
 
 def without_tails(draws: np.ndarray) -> np.ndarray:
@@ -91,8 +67,8 @@ def _not_extreme(sd: np.ndarray) -> np.ndarray:
 class Mixing(NamedTuple):
     """How well the chains moved that drew a posterior."""
 
-    stuck: float  # the share of chains that hardly moved
-    unmixed: tuple[str, ...]  # coordinates that kept the places where they began
+    stuck: float = 0.0  # the share of chains that hardly moved
+    unmixed: tuple[str, ...] = ()  # coordinates that kept the places where they began
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,32 +106,27 @@ class PriorAsWritten:
 
         ``lost``, (d, d), is what noise takes of its precision.
         """
-        apart, of_all = self.integrated, likelihood.among(self.places, self.records.size)
-        theta, mixing = self._theta(apart.log_density(of_all), likelihood, draws, rng)
+        own, of_all = self.integrated, likelihood.among(self.places, self.records.size)
+        theta, mixing = self._theta(likelihood, draws, rng)
         self.mixing[likelihood.linear.tobytes()] = mixing
         z = np.empty((draws, self.records.size))
-        z[:, apart.theta] = theta
-        z[:, apart.u] = apart.conditional(of_all)(theta).draw(rng)
+        z[:, own.theta], z[:, own.u] = theta, own.conditional(of_all)(theta).draw(rng)
         narrow = self._narrowed(z, lost)
         return self._as_written(z), None if narrow is None else self._as_written(narrow)
 
     def _theta(
-        self,
-        density: LogDensity,
-        likelihood: NormalLikelihood,
-        draws: int,
-        rng: np.random.Generator,
+        self, likelihood: NormalLikelihood, draws: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, Mixing]:
         """Draw what is not integrated out, (draws, D - k)."""
         places = self.integrated.theta
-        fine = Mixing(0.0, ())
         if not places.size:
-            return np.empty((draws, 0)), fine
+            return np.empty((draws, 0)), Mixing()
+        density = self.integrated.log_density(likelihood.among(self.places, self.records.size))
         first, moved = (each[:, places] for each in self._starts(likelihood, rng))
         if places.size <= CONSTANTS.importance_latents:
             found = draw_by_importance(lambda x: density(x)[0], moved, draws, rng)
             if found is not None:
-                return found, fine
+                return found, Mixing()
         chains = draw_by_hamiltonian(density, _likelier(density, first, moved), draws, rng)
         labels = np.array(self.records.labels)[places[chains.unmixed]]
         return chains.points, Mixing(chains.stuck, tuple(map(str, labels)))
@@ -179,17 +150,17 @@ class PriorAsWritten:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return two sets of points where chains may begin, (n, D) each.
 
-        What records read is drawn from a normal posterior. The other latents are draws of the prior
-        in the first set. In the second these are moved by their regression on what records read
-        (Matheron's rule), as is exact where the prior is normal.
+        What records read is drawn from a normal posterior, and others from the prior. In the second
+        set these are moved by their regression on what records read (Matheron's rule).
         """
-        h, Lambda = likelihood
-        covariance = np.linalg.inv(Lambda + self.normal.precision)
-        mean = covariance @ (h + self.normal.precision @ self.normal.mean)
+        (h, Lambda), prior = likelihood, self.normal
+        covariance = np.linalg.inv(Lambda + prior.precision)
+        mean = covariance @ (h + prior.precision @ prior.mean)
         z = without_tails(self.prior_draws)
         drawn = rng.multivariate_normal(mean, covariance, len(z), check_valid="ignore")
         read = z[:, self.places]
-        moved = z + (drawn - read) @ self.normal.regression(read, z)
+        together = (read - prior.mean).T @ (z - z.mean(axis=0)) / len(z)
+        moved = z + (drawn - read) @ (CONSTANTS.prior_width * prior.precision @ together)
         z[:, self.places] = moved[:, self.places] = drawn
         return z, moved
 
@@ -208,19 +179,19 @@ def if_normal(slope: Gradient, start: np.ndarray) -> NormalPrior | None:
     >>> if_normal(lambda z: 4 * (3 - z), np.zeros(1))
     NormalPrior(mean=array([3.]), precision=array([[4.]]))
     """
-    precision = prior_precision(slope, start, 0.0).round(9)
     rng = np.random.default_rng(0)
-    with np.errstate(all="ignore"):
-        here = slope(start)
-        for far in (1.0, 30.0):
-            move = far * rng.normal(size=start.size) / np.sqrt(np.maximum(np.diag(precision), 1e-9))
-            change = slope(start + move) - here + precision @ move
-            size = np.abs(precision) @ np.abs(move) + np.abs(here)
-            if not (np.abs(change) <= LINEAR * np.maximum(size, 1e-9)).all():
-                return None
     try:
+        with np.errstate(all="ignore"):
+            precision, here = prior_precision(slope, start, 0.0).round(9), slope(start)
+            unit = np.sqrt(np.maximum(np.diag(precision), 1e-9))
+            for far in (1.0, 30.0):
+                move = far * rng.normal(size=start.size) / unit
+                change = slope(start + move) - here + precision @ move
+                size = np.abs(precision) @ np.abs(move) + np.abs(here)
+                if not (np.abs(change) <= LINEAR * np.maximum(size, 1e-9)).all():
+                    return None
         return NormalPrior(start + np.linalg.solve(precision, here), precision)
-    except np.linalg.LinAlgError:
+    except np.linalg.LinAlgError:  # a flat prior has no precision
         return None
 
 

@@ -7,17 +7,9 @@ from pytensor.tensor.random.basic import BinomialRV, MultinomialRV, NegBinomialR
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.engine.constants import CONSTANTS
-from pymc_dp.engine.curvature import (
-    congruent,
-    dense,
-    inner,
-    inverse,
-    outer,
-    positive,
-    times,
-)
+from pymc_dp.engine.curvature import congruent, dense, inner, inverse, outer, positive, times
 from pymc_dp.engine.posterior import Mixing, PriorAsWritten
-from pymc_dp.engine.rounds import Known, Likelihood, Likelihoods, State, covariance, white
+from pymc_dp.engine.rounds import Known, Likelihood, State, covariance, likelihoods, white
 from pymc_dp.engine.sampler import STUCK
 from pymc_dp.methods.method import Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.normal import describe_gaussian
@@ -37,14 +29,12 @@ BY_DRAWS = (
 
 MISFIT = (
     "Outcomes {} are not distributed as the model says: they differ from outcomes that it draws by "
-    "more than chance and noise explain. The rounds clip less for that, and intervals allow for "
-    "what is still cut off, at the cost of noise and width. {} pymc_dp.ppc compares the model with "
-    "the data."
+    "more than chance and noise explain. Intervals allow for what is cut off, and are wider. "
+    "{} pymc_dp.ppc compares the model with the data."
 )
 OF_UNITS = (
     "With unit= the likely cause is that records of one unit are more alike than the model says: "
-    "give each unit a latent of its own, indexed by the array that unit= names, which is "
-    "integrated out (docs/units.md)."
+    "give each unit a latent, indexed by the array that unit= names (docs/units.md)."
 )
 # what draws outcomes, and what to do where they are of another shape; the first that a model has
 SHAPES: tuple[tuple[type[RandomVariable], str], ...] = (
@@ -63,10 +53,11 @@ OF_CATEGORIES = (
 )
 
 
-def describe(records: Records, known: Known, state: State, both: Likelihoods) -> xr.Dataset:
+def describe(records: Records, known: Known, state: State) -> xr.Dataset:
     """Return the moments of the posterior beside the rounds' normal prior, and what noise adds."""
-    wide, narrow = (covariance(known, one) for one in both)
-    described = describe_gaussian(both.noisy.mean.reshape(-1), narrow, records.labels)
+    noisy, without = likelihoods(known, state)
+    wide, narrow = covariance(known, noisy), covariance(known, without)
+    described = describe_gaussian(noisy.mean.reshape(-1), narrow, records.labels)
     noise = wide - narrow if state.report.noise_unit else np.zeros_like(wide)
     described = described.assign(noise_covariance=(("rows", "columns"), noise))
     if not state.scored or state.report.noise_unit == 0:
@@ -110,26 +101,24 @@ def _misfit(records: Records, of_units: bool) -> Doubt:
 
 def doubts_of_chains(prior: PriorAsWritten, noisy: Likelihood) -> tuple[Doubt, ...]:
     """Say whether the chains moved that drew the posterior."""
-    mixing, found = prior.mixing.get(noisy.c.tobytes(), Mixing(0.0, ())), []
+    mixing, doubts = prior.mixing.get(noisy.c.tobytes(), Mixing()), list[Doubt]()
     if mixing.stuck > STUCK:  # up to 7 percent are where all is well
         every = tuple(prior.records.latents)
         unread = tuple(name for name in every if name not in prior.reduced.latents) or every
         text = (
-            f"{mixing.stuck:.0%} of the Markov chains that draw {quoted(unread)} hardly moved, so "
-            "the posterior of these, and of what has them in its prior, is not right. A prior that "
-            "spans fewer orders of magnitude, such as pm.HalfNormal for a spread, may mend it, or "
-            "a public number in place of one of them."
+            f"{mixing.stuck:.0%} of the Markov chains that draw {quoted(unread)} hardly moved: "
+            "these, and what has them in its prior, are not right. A prior of fewer orders of "
+            "magnitude, such as pm.HalfNormal for a spread, or a public number may mend it."
         )
-        found.append(Doubt(Kind.MIXING, unread, text))
+        doubts.append(Doubt(Kind.MIXING, unread, text))
     if mixing.unmixed:
         text = (
             f"The Markov chains that draw {quoted(mixing.unmixed)} stayed near the places where "
-            "they began, so the posterior of these may be that of their start. That is so where "
-            "some latents are all but fixed given others, and are not normal given them: a public "
-            "number in place of one of these mends it."
+            "they began, since some latents are all but fixed given others, and are not normal "
+            "given them: a public number in place of one of these mends it."
         )
-        found.append(Doubt(Kind.MIXING, mixing.unmixed, text))
-    return tuple(found)
+        doubts.append(Doubt(Kind.MIXING, mixing.unmixed, text))
+    return tuple(doubts)
 
 
 def _directions(known: Known, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -187,10 +176,9 @@ def _falling(records: Records, state: State) -> list[Doubt]:
     names = tuple(records.labels[i] for i in np.flatnonzero(parts > parts.max() / 2))
     text = (
         f"What records say of {quoted(names)} together was still falling in the last rounds, so "
-        "that the posterior may be too narrow along their combination, and far from the mode. "
-        "Predictors that nearly repeat each other do that, an intercept beside one that is far "
-        "from 0 for its spread, too: centre it by a public number, leave one of them out, give "
-        "priors from public knowledge, or a larger epsilon."
+        "that the posterior may be too narrow along their combination, and far from the mode. Do "
+        "predictors nearly repeat each other, or lie far from 0 for their spread? Leave one out, "
+        "centre them by public numbers, give priors from public knowledge, or a larger epsilon."
     )
     return [Doubt(Kind.HIDDEN, names, text)]
 
@@ -200,8 +188,7 @@ def _merged(mixtures: tuple[str, ...]) -> list[Doubt]:
         return []
     text = (
         f"{quoted(mixtures)} is a mixture. Where something of it is hidden, components may have "
-        "become one: then no location, spread or weight of theirs is right. Start them apart, by "
-        "public numbers, or fix their spreads."
+        "become one, and none of theirs is right: start them apart, or fix their spreads."
     )
     return [Doubt(Kind.MERGED, mixtures, text)]
 
@@ -209,15 +196,12 @@ def _merged(mixtures: tuple[str, ...]) -> list[Doubt]:
 def _long_steps(
     records: Records, known: Known, state: State, noisy: Likelihood
 ) -> tuple[Doubt, ...]:
-    step = state.report.step
-    precision = noisy.A + known.prior_precision
+    step, precision = state.report.step, noisy.A + known.prior_precision
     far = inner(step, times(precision, step)) / step.size > 1
     if state.report.length <= CONSTANTS.near and not far:
         return ()
-    sds = np.sqrt(np.diag(dense(inverse(precision))))
-    moving = np.abs(step.reshape(-1)) > sds
-    longest = np.abs(step.reshape(-1)) / sds
-    moving |= longest == longest.max()
+    of_sds = np.abs(step.reshape(-1)) / np.sqrt(np.diag(dense(inverse(precision))))
+    moving = of_sds >= min(1.0, of_sds.max())
     return (_unsettled([records.labels[i] for i in np.flatnonzero(moving)]),)
 
 

@@ -1,40 +1,15 @@
 """Rounds: an iterated Kalman filter for the posterior of any model, on noisy scores and curvatures.
 
-Newton's method for the mode, in which a record adds a clipped score and its slope to a noisy sum.
-The curvature is filtered from round to round (`curvature`); the scores of all rounds are one
-regression by generalised least squares; counts bound the bias of clipping (`clip_norm_and_bias`).
-After Bell and Cathey (1993), the iterated Kalman filter as a Gauss-Newton method; centred clipping
-as in Künsch, Stefanski and Carroll (1989).
-
-    release     scales   round 1   round 2        ...        round 13
-    budget      |#|      |#|       |#|       each 1.2 times   |#####|
-    point       start    start ----> damped Newton steps ----> mode
-    says        N, units scores, slope, slope along the path, traces, counts of lengths
-
-What a record adds is in `contributions.whitened` (`At` and `Sums`): its score g in coordinates W,
-weighted, shifted so that outcomes that the model draws have mean zero, and clipped (u); the slope
-mean u (W g)' over drawn outcomes, which is minus the derivative of the expected score; and lengths
-of W g. With `Known.estimating`, g is averaged over the posterior q that earlier rounds gave.
-
-One update (`update`, from a released vector to the next state), in this order:
-
-1. traces: weights and clipping keep a share of the slope, and make the variance larger than it;
-2. score: as if nothing had been clipped;
-3. curvature: the belief is prior to the released slope; then the path, the step between the last
-   two scores where noise hides the slope, the null space, and the scale of outcomes, which shares
-   no information with their location;
-4. regression: g_s = H (z - z_s) + e_s for all rounds s, to the posterior mean (`pooled`); rounds
-   whose norms leave out more than the latest one count less;
-5. step: to that mean, damped by 1 + r, where r is its length in white units, or up to twice as
-   long as the step before in the same direction;
-6. scale of outcomes: its own step is exact, and all curvatures of the location go with it;
-7. clipping: counts near the mode say what each norm leaves out, and which one is best;
-8. coordinates: W with W (H + P) W' = N I, and the bounds of the next vector.
+Newton's method for the mode, in which a record adds a clipped score and its slope to a noisy sum
+(`contributions.whitened`). The curvature is filtered from round to round (`curvature`); the scores
+of all rounds are one regression by generalised least squares (`pooled`); counts bound the bias of
+clipping (`clip_norm_and_bias`). After Bell and Cathey (1993), the iterated Kalman filter as a
+Gauss-Newton method. docs/engine.md has the schedule, and the eight steps of an `update`.
 
 **Privacy.** All of it is post-processing of released vectors.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -50,7 +25,7 @@ from pymc_dp.contributions.whitened import (
     joint_norm,
     split,
 )
-from pymc_dp.engine.clip_norm_and_bias import LeftOut, Lengths, Part, left_out
+from pymc_dp.engine.clip_norm_and_bias import LeftOut, Part, left_out
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.curvature import (
     congruent,
@@ -101,14 +76,10 @@ class Scored(NamedTuple):
     noise: np.ndarray  # its covariance, (b, k, k)
     curvature: np.ndarray  # H after this round, (b, k, k)
     back: np.ndarray  # from white coordinates, (b, k, k)
-    norms: np.ndarray  # what each latent's part was clipped to, (b, k)
+    norms: tuple[float, ...]  # what each part was clipped to
 
-    def in_units(self, squares: np.ndarray) -> "Scored":
-        """Return it on another scale of outcomes, with what scores are multiplied by, (b, k).
-
-        A covariance of scores is multiplied by the product of two latents' numbers, and a
-        curvature, which goes with the scale as one score does, by the root of that product.
-        """
+    def in_units(self, squares: np.ndarray) -> Self:
+        """Return it on another scale of outcomes: scores are multiplied by ``squares``, (b, k)."""
         both, roots = outer(squares, squares), outer(squares**0.5, squares**0.5)
         return self._replace(
             score=squares * self.score,
@@ -131,7 +102,7 @@ class Report(NamedTuple):
     """What the latest round says of itself."""
 
     step: np.ndarray  # to the mean of the regression, (b, k)
-    left: tuple[LeftOut, ...] = ()  # what norms leave out of each part; empty before round 1
+    left_out: tuple[LeftOut, ...] = ()  # what norms leave out of each part; empty before round 1
     noise_unit: float = 0.0  # noise multiplier of a release that would take the whole budget
     noise_to_signal: float = np.nan
     kept: float = 1.0  # share of the slope that weights and clipping keep
@@ -147,7 +118,9 @@ class State(NamedTuple):
 
     at: At  # of the next round
     curvature: np.ndarray  # H, (b, k, k)
-    lengths: Lengths
+    # counts of rounds near the mode, (parts, BINS), each time half as much of earlier ones, and the
+    # weight of them all
+    lengths: tuple[np.ndarray, float]
     report: Report
     t: int = 0  # releases made
     number: float = 1.0  # of records (or units)
@@ -163,7 +136,7 @@ class State(NamedTuple):
         """The next point, (b, k)."""
         return vector_blocks(self.at.point)
 
-    def in_units(self, squares: np.ndarray) -> "State":
+    def in_units(self, squares: np.ndarray) -> Self:
         """Return it on another scale of outcomes, as `Scored.in_units`."""
         J, Q, roots = self.score_variance, self.added_precision, outer(squares**0.5, squares**0.5)
         return self._replace(
@@ -182,56 +155,47 @@ class Likelihood(NamedTuple):
     mean: np.ndarray  # (b, k)
 
 
-class Likelihoods(NamedTuple):
-    """The likelihood that all rounds leave, and the width that records alone would give it."""
-
-    noisy: Likelihood
-    without_noise: Likelihood
-
-
 def begin(known: Known, start: np.ndarray) -> State:
     """Start at a point, (d,), knowing nothing. Its coordinates are for the trial before a fit."""
-    d, blocks = start.size, known.prior_mean.shape
-    unit = np.broadcast_to(np.eye(blocks[1]), known.prior_precision.shape)
+    d, P = start.size, known.prior_precision
+    unit = np.ones(d) if len(P) > 1 else np.eye(d)
     of_dispersion = [Dispersion(p.latents.reshape(-1), 1.0, p.share) for p in known.parts[1:]]
-    diagonal = len(unit) > 1
     at = At(
         start,
-        np.ones(d) if diagonal else np.eye(d),
+        unit,
         score_bound=1.0,
         leverage_bound=1.0,
         direction=np.full(d, d**-0.5),
         dispersion=of_dispersion[0] if of_dispersion else None,
-        root=None if known.estimating is None else np.ones(d) if diagonal else np.eye(d),
+        root=None if known.estimating is None else unit,
         products=known.products,
     )
-    lengths = Lengths(np.zeros((len(known.parts), BINS)))
-    return State(at, 0.0 * unit, lengths, Report(np.zeros(blocks)))
+    lengths = np.zeros((len(known.parts), BINS)), 0.0
+    return State(at, np.zeros(P.shape), lengths, Report(np.zeros(known.prior_mean.shape)))
 
 
 def update(known: Known, state: State, query: Query, noisy: Noisy) -> State:
     """Take one round's release; what matrices cannot be computed with leaves the point alone."""
     try:
-        with np.errstate(over="raise", invalid="raise", divide="raise"):
-            return updated(known, state, noisy)
+        return _updated(known, state, noisy)
     except (np.linalg.LinAlgError, ArithmeticError):
         report = state.report._replace(noise_to_signal=noisy.noise_to_signal, misfit=np.nan)
         return state._replace(t=state.t + 1, scored=(), report=report)
 
 
-def updated(known: Known, state: State, noisy: Noisy) -> State:
-    """Return the next state."""
+@np.errstate(over="raise", invalid="raise", divide="raise")
+def _updated(known: Known, state: State, noisy: Noisy) -> State:
     at, n, z, share = state.at, state.number, state.point, known.shares[state.t - 1]
+    scales = at.scales()
     sums, back = split(noisy.value, at), np.linalg.inv(white(at))
     # 1. traces
-    traces, kept, excess = _traces(state, sums, noisy.sd / at.trace_scale, share)
+    traces, kept, excess = _traces(state, sums, noisy.sd / scales.traces, share)
     # 2. score
-    score_sd = np.maximum(noisy.sd / at.score_scales, LEAST_NOISE * n**0.5) / kept
+    score_sd = np.maximum(noisy.sd / scales.score, LEAST_NOISE * n**0.5) / kept
     score = times(back, vector_blocks(sums.score)) / kept
-    bounds = [at.score_bound, *([at.dispersion.bound] if at.dispersion else [])]
-    norms = [np.where(p.latents, c, 0.0) for p, c in zip(known.parts, bounds, strict=True)]
+    norms = (at.score_bound, *([at.dispersion.bound] if at.dispersion else []))
     score_noise = _of_sds(back, vector_blocks(score_sd))
-    scored = Scored(z, score, score_noise, state.curvature, back, np.sum(norms, axis=0))
+    scored = Scored(z, score, score_noise, state.curvature, back, norms)
     J = _score_variance(known, state, sums, noisy.sd, back, kept)
     report = state.report._replace(kept=kept, excess=excess)
     state = state._replace(report=report, traces=traces, score_variance=J)
@@ -240,26 +204,26 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
     # 4. regression
     biased = _with_bias(state, _bias(known, state))
     mean = _beside_prior(known, state, *pooled(known, biased, z)).mean
-    # 5. step
+    # 5. step, and its length in white units
     step = mean - z
     of_location = step.copy()
     if known.scale is not None:
         of_location.flat[known.scale.latent] = 0.0
-    # in white units
     r, length = (max(inner(x, times(floored, x)), 0.0) ** 0.5 / n**0.5 for x in (of_location, step))
     point = z + _share_of_step(state, of_location, floored, r) * step
     # 6. scale of outcomes
-    state, point, floored = _with_scale(known, state, step, point, floored)
-    # 7. clipping
-    is_near = length <= CONSTANTS.near  # far from the mode all scores are long
-    lengths = state.lengths.add(sums.counts, share if is_near else 0.0)
-    left = _left_out(known, state, lengths)
+    if known.scale is not None:
+        state, point, floored = _with_scale(known.scale, state, step, point, floored)
+    # 7. clipping: far from the mode all scores are long
+    near = share if length <= CONSTANTS.near else 0.0
+    lengths = state.lengths[0] / 2 + near * sums.counts, state.lengths[1] / 2 + near
+    left = _left_out(known, state, *lengths)
     report = state.report._replace(
         noise_to_signal=noisy.noise_to_signal,
         step=step,
         length=length,
-        left=left,
-        misfit=float(np.max([own.misfit for own in left])) if lengths.weight else np.nan,
+        left_out=left,
+        misfit=float(np.max([own.misfit for own in left])) if lengths[1] else np.nan,
     )
     # 8. coordinates
     state = state._replace(t=state.t + 1, lengths=lengths, report=report)
@@ -269,8 +233,8 @@ def updated(known: Known, state: State, noisy: Noisy) -> State:
 def _share_of_step(state: State, step: np.ndarray, floored: np.ndarray, r: float) -> float:
     """Return the share of a step of r white units that is taken: 1 / (1 + r), or more.
 
-    Far from the mode all scores are clipped, and steps stay as long as before. A step may be twice
-    as long as the last one was in its direction, and less so where noise hides the curvature.
+    Far from the mode, where all scores are clipped, a step may be twice as long as the last one was
+    in its direction, and less so where noise hides the curvature.
     """
     least = 1 / (1 + r)
     if len(state.scored) < 2 or r <= 1:
@@ -281,14 +245,12 @@ def _share_of_step(state: State, step: np.ndarray, floored: np.ndarray, r: float
 
 
 def _with_scale(
-    known: Known, state: State, step: np.ndarray, point: np.ndarray, floored: np.ndarray
+    scale: OutcomeScale, state: State, step: np.ndarray, point: np.ndarray, floored: np.ndarray
 ) -> tuple[State, np.ndarray, np.ndarray]:
     """Take the own step of the scale of outcomes, and bring all curvatures to the new scale."""
-    if known.scale is None:
-        return state, point, floored
-    z, latent, point = state.point, known.scale.latent, point.copy()
-    point.flat[latent] = z.flat[latent] + known.scale.step(float(step.flat[latent]))
-    squares = vector_blocks(known.scale.units(z.reshape(-1), point.reshape(-1))) ** 2
+    z, point = state.point, point.copy()
+    point.flat[scale.latent] = z.flat[scale.latent] + scale.step(float(step.flat[scale.latent]))
+    squares = vector_blocks(scale.units(z.reshape(-1), point.reshape(-1))) ** 2
     return state.in_units(squares), point, outer(squares**0.5, squares**0.5) * floored
 
 
@@ -322,9 +284,9 @@ def _with_curvature(
 ) -> tuple[State, np.ndarray]:
     """Filter the curvature by a release of this noise; return also the curvature with a floor."""
     at, n, H, kept, W = state.at, state.number, state.curvature, state.report.kept, white(state.at)
-    back, least = scored.back, LEAST_NOISE * n**0.5
+    scales, back, least = at.scales(), scored.back, LEAST_NOISE * n**0.5
     # entries beside the diagonal are in the vector times the root of 2
-    noise = max(sd / at.curvature_scale / 2**0.5, least) / n / kept
+    noise = max(sd / scales.curvature / 2**0.5, least) / n / kept
     edge = noise * W.shape[-1] ** 0.5
     slope = matrix_blocks(sums.curvature) / n / kept
     if at.of_precision:
@@ -334,7 +296,7 @@ def _with_curvature(
     else:
         after = _filtered(congruent(W, H) / n, slope, noise)
     if at.direction is not None:
-        along_sd = max(sd / at.along_scale, least) / n / kept
+        along_sd = max(sd / scales.along, least) / n / kept
         path = vector_blocks(at.direction)
         after = with_path(after, path, sums.along / n / kept, along_sd, 2**0.5 * noise)
     if state.scored and edge > CONSTANTS.hidden:
@@ -360,20 +322,17 @@ def _with_curvature(
 def _score_variance(
     known: Known, state: State, sums: Sums, sd: float, back: np.ndarray, kept: float
 ) -> np.ndarray | None:
-    """Filter the variance of the sum of weighted scores, from products of weighted scores.
-
-    Of many latents its trace alone is released. Source: Binder (1983).
-    """
+    """Filter the variance of the sum of weighted scores (Binder 1983); its trace, of many."""
     if not known.products:
         return None
     H, n, at, W = state.curvature, state.number, state.at, white(state.at)
-    noise = max(sd / at.products_scale / 2**0.5 / n, LEAST_NOISE) / kept**2
+    noise = max(sd / at.scales().products / 2**0.5 / n, LEAST_NOISE) / kept**2
     J = H if state.score_variance is None else state.score_variance
     before = congruent(W, J) / n
     if at.is_diagonal:
         size = (trace(before) * noise**2 + sums.products.item() / n / kept**2) / (1 + noise**2)
         return np.asarray(max(size, 1e-6) / trace(before) * J)
-    scales = at.score_scales
+    scales = at.scales().score
     released = matrix_blocks(sums.products / np.outer(scales, scales)) / n / kept**2
     return n * congruent(back, _filtered(before, released, noise))
 
@@ -382,9 +341,9 @@ def pooled(known: Known, state: State, m: np.ndarray) -> tuple[np.ndarray, np.nd
     """Fit the scores of all rounds by generalised least squares: g_s = H (z - z_s) + e_s.
 
     The covariance of e_s is that of the noise, a bend and a doubt of H; both grow with the distance
-    x to m, (b, k). The doubt is that of noise on entries of H, less the path, along which H has a
-    release of its own; it is common to all rounds, so that bread, meat and bread leave it out, and
-    S has it once, at their average point. Return the estimate of H z, (b, k), and its covariance S.
+    x to m, (b, k). The doubt leaves out the path, along which H has a release of its own. It is
+    common to all rounds, so that S has it once, at their average point. Return the estimate of H z,
+    (b, k), and its covariance S.
     """
     H, P, n, rounds = state.curvature, known.prior_precision, state.number, state.scored
     path = (rounds[-1].point - rounds[0].point) * (len(H) == 1)  # of many it is not released
@@ -410,8 +369,7 @@ def pooled(known: Known, state: State, m: np.ndarray) -> tuple[np.ndarray, np.nd
 def _bend(known: Known, H: np.ndarray, n: float, x: np.ndarray) -> np.ndarray:
     """Return the covariance of what the score changes by over x, (b, k), beside its slope H.
 
-    H may change by `bend` of itself over one white unit, so the mean of it over x by half of that:
-    along H x, and as much again spread over the latents of each part.
+    The mean of H over x changes by half of `bend`: along H x, and spread over each part's latents.
     """
     along = times(H, x)
     r2 = max(inner(x, along), 0.0) / n
@@ -422,11 +380,10 @@ def _bend(known: Known, H: np.ndarray, n: float, x: np.ndarray) -> np.ndarray:
 
 
 def _at_location(known: Known, state: State, m: np.ndarray, S: np.ndarray) -> State:
-    """Return scores in which those of the scale of outcomes are as at the location's mode.
+    """Return scores in which those of the scale of outcomes are as at the location's mode m.
 
-    They are b N (R - 1), with R the mean squared residual in units of the scale of their round. R
-    contains the squared distance of the location from its mode, which is at m, up to an error of
-    the covariance S. H is in units of the latest scale, so the distance is brought to the round's.
+    They are b N (R - 1). R, the mean squared residual in units of the round's scale, holds the
+    squared distance of the location from m, which has an error of the covariance S.
     """
     if known.scale is None:
         return state
@@ -453,16 +410,15 @@ def _beside_prior(known: Known, state: State, fitted: np.ndarray, S: np.ndarray)
     return Likelihood(A, c, mean)
 
 
-def likelihoods(known: Known, state: State) -> Likelihoods:
-    """Return what all rounds say of the likelihood.
+def likelihoods(known: Known, state: State) -> tuple[Likelihood, Likelihood]:
+    """Return the likelihood that all rounds leave, and the width that records alone would give it.
 
-    The width of the noisy one holds the bias of the latest norm, and rounds with more bias count
-    less. Where it says nothing that numbers can hold, it is flat.
+    Where one says nothing that numbers can hold, it is flat.
     """
     P, mean = known.prior_precision, known.prior_mean
     flat = Likelihood(0.0 * P, 0.0 * mean, mean)
     if not state.scored:
-        return Likelihoods(flat, flat)
+        return flat, flat
     sds, m = _bias(known, state), state.scored[-1].point
     bias, state = _of_sds(state.scored[-1].back, sds[-1]), _with_bias(state, sds)
     try:
@@ -472,10 +428,11 @@ def likelihoods(known: Known, state: State) -> Likelihoods:
             noisy = _beside_prior(known, state, fitted, S + bias)
             m, corrected = noisy.mean, _at_location(known, state, noisy.mean, S)
         least = LEAST_NOISE**2 * (state.curvature + P)
-        both = noisy, _beside_prior(known, state, fitted, least)
+        without = _beside_prior(known, state, fitted, least)
     except (np.linalg.LinAlgError, ArithmeticError):
-        return Likelihoods(flat, flat)
-    return Likelihoods(*(one if all(np.isfinite(x).all() for x in one) else flat for one in both))
+        return flat, flat
+    fine = [all(np.isfinite(x).all() for x in one) for one in (noisy, without)]
+    return noisy if fine[0] else flat, without if fine[1] else flat
 
 
 def _of_sds(back: np.ndarray, sds: np.ndarray) -> np.ndarray:
@@ -498,15 +455,14 @@ def _bias(known: Known, state: State) -> np.ndarray:
     bias = np.zeros((len(state.scored), *state.curvature.shape[:2]))
     if state.report.noise_unit == 0:
         return bias
-    for part, own in zip(known.parts, state.report.left, strict=False):  # none before round 1
+    for k, own in enumerate(state.report.left_out):  # none before round 1
         for one, its in zip(state.scored, bias, strict=True):
-            its[part.latents] = own.at(one.norms[part.latents])
+            its[known.parts[k].latents] = own.at(one.norms[k])
     return bias
 
 
-def _left_out(known: Known, state: State, lengths: Lengths) -> tuple[LeftOut, ...]:
-    """Return what norms leave out of each part."""
-    sums, weight = lengths
+def _left_out(known: Known, state: State, sums: np.ndarray, weight: float) -> tuple[LeftOut, ...]:
+    """Return what norms leave out of each part, from sums of counts, (parts, BINS)."""
     sd_unit = state.report.noise_unit * joint_norm(known.products) / COUNTS
     sd = sd_unit * (2 * len(known.parts)) ** 0.5 / max(weight, 1e-12) ** 0.5
     return tuple(
@@ -527,23 +483,23 @@ def prepared(known: Known, state: State, point: np.ndarray, floored: np.ndarray)
     along = np.linalg.solve(W.swapaxes(-1, -2), c[..., None]).reshape(-1)
     length = float(np.linalg.norm(along))
     dispersion = state.at.dispersion
-    if dispersion is not None:
-        dispersion = dispersion._replace(bound=bounds[1])
-    has_precision = known.estimating is not None and known.estimating.has_precision
     at = state.at._replace(
         point=point,
         whitening=W[:, 0, 0] if len(W) > 1 else W[0],
         score_bound=bounds[0],
         leverage_bound=_leverage_bound(known, state) if noise_unit else np.inf,
         direction=along / length if 0 < length < np.inf else None,
-        dispersion=dispersion,
-        of_precision=has_precision and len(W) == 1 and state.t % CONSTANTS.rounds_of_precision == 0,
+        dispersion=dispersion and dispersion._replace(bound=bounds[1]),
     )
     if known.estimating is not None:
         added = state.curvature if state.added_precision is None else state.added_precision
         of_q = symmetric(known.estimating.share(n) * added + P)
         root = np.linalg.inv(W @ np.linalg.cholesky(of_q))
-        at = at._replace(root=root[:, 0, 0] if len(root) > 1 else root[0])
+        in_turn = state.t % CONSTANTS.rounds_of_precision == 0
+        at = at._replace(
+            root=root[:, 0, 0] if len(root) > 1 else root[0],
+            of_precision=known.estimating.has_precision and len(W) == 1 and in_turn,
+        )
     if not all(np.isfinite(x).all() for x in (at.point, at.whitening)):
         raise FloatingPointError("the next point or its coordinates are not finite")
     return state._replace(at=at)
@@ -551,13 +507,15 @@ def prepared(known: Known, state: State, point: np.ndarray, floored: np.ndarray)
 
 def _bounds(known: Known, state: State) -> list[float]:
     """Return the clip norms of the next round, part by part: the least before any counts."""
-    left = state.report.left
     if state.report.noise_unit == 0:
         return [np.inf] * len(known.parts)
-    if not state.lengths.weight:
+    if not state.lengths[1]:
         return [CONSTANTS.clip * part.size**0.5 for part in known.parts]
-    noise = _noise_of_scores(known, state)
-    return [own.best(noise / p.share**0.5) for own, p in zip(left, known.parts, strict=True)]
+    noise, both = (
+        _noise_of_scores(known, state),
+        zip(state.report.left_out, known.parts, strict=True),
+    )
+    return [own.best(noise / part.share**0.5) for own, part in both]
 
 
 def _noise_of_scores(known: Known, state: State) -> float:
@@ -566,11 +524,7 @@ def _noise_of_scores(known: Known, state: State) -> float:
 
 
 def _leverage_bound(known: Known, state: State) -> float:
-    """Return the squared norm beyond which records are weighed down.
-
-    After a step of more than one white unit it is the least: noise must not hide the curvature on
-    the way, and scores from there count little in the end.
-    """
+    """Return the squared norm from which on records weigh less: the least after a long step."""
     d = state.at.point.size
     least = CONSTANTS.leverage * d
     if state.report.length > 1:

@@ -1,10 +1,8 @@
 """Draws from log densities of many points at once: by importance sampling, or by Markov chains.
 
-Of few latents a Student-t proposal that is moved to the density, with Pareto-smoothed weights,
-needs no gradients. Of many, a hundred chains make leapfrog steps of the same size together.
-
-Sources: Cappé et al. (2004), Population Monte Carlo; Vehtari et al. (2024), Pareto smoothed
-importance sampling; Neal (2011), MCMC using Hamiltonian dynamics.
+Of few latents a Student-t proposal is moved to the density (Cappé et al. 2004, Population Monte
+Carlo), with Pareto-smoothed weights (Vehtari et al. 2024). Of many, a hundred chains make leapfrog
+steps of the same size together (Neal 2011, MCMC using Hamiltonian dynamics).
 """
 
 from collections.abc import Callable
@@ -29,10 +27,7 @@ Values = Callable[[np.ndarray], np.ndarray]  # points (n, d) -> log density (n,)
 def draw_by_importance(
     values: Values, near: np.ndarray, draws: int, rng: np.random.Generator
 ) -> np.ndarray | None:
-    """Draw from a density, (draws, d), from about where points, (n, d), are.
-
-    None where a few proposals would have all the weight.
-    """
+    """Draw from a density, (draws, d), about points (n, d); None if few would have all weight."""
     from arviz_stats.base.array import array_stats  # loads what fits that draw otherwise need not
 
     d, number = near.shape[1], PROPOSALS * max(draws, POINTS)
@@ -125,18 +120,7 @@ class Drawn(NamedTuple):
 def draw_by_hamiltonian(
     log_density: LogDensity, start: np.ndarray, draws: int, rng: np.random.Generator
 ) -> Drawn:
-    """Draw from a density that need not be normalised.
-
-    ``start``, shape (n, d), is about as wide as the density; chains begin at its last points.
-
-    >>> rng = np.random.default_rng(0)
-    >>> normal = lambda x: (-(((x - 5.0) / 3.0) ** 2).sum(axis=1) / 2, -(x - 5.0) / 9.0)
-    >>> drawn = draw_by_hamiltonian(normal, rng.normal(size=(100, 2)), 4000, rng)
-    >>> drawn.points.shape, drawn.points.mean(axis=0).round(), drawn.points.std(axis=0).round()
-    ((4000, 2), array([5., 5.]), array([3., 3.]))
-    >>> drawn.has_mixed
-    True
-    """
+    """Draw from a density by chains from the last points of ``start``, (n, d), about as wide."""
     number = min(CONSTANTS.chains, draws)  # for a rehearsal of a few draws a few chains are enough
     with np.errstate(all="ignore"):  # what is no number is not accepted
         chains, following = Chains.at(log_density, start[-number:]), _root(start)
@@ -164,10 +148,7 @@ def draw_by_hamiltonian(
 
 
 def _correlations(first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Correlate places of chains, (chains, d), with later ones, coordinate by coordinate.
-
-    They are compared by their order: a few chains that are far out decide nothing.
-    """
+    """Correlate ranks of places of chains, (chains, d), with those of later ones; shape (d,)."""
     one, other = (x.argsort(axis=0).argsort(axis=0).astype("float64") for x in (first, last))
     middle = (len(first) - 1) / 2
     return np.asarray(((one - middle) * (other - middle)).mean(axis=0) / one.var(axis=0))
@@ -201,9 +182,9 @@ def _trajectory(
     log_size: float,
     rng: np.random.Generator,
 ) -> tuple[Chains, np.ndarray]:
-    """Move all chains by a trajectory; return the probability that each accepts it.
+    """Move all chains by a trajectory, in units of a root of the covariance, (d, d).
 
-    Its leapfrog steps are whitened by ``root``, a square root of the covariance, (d, d).
+    Return also the probability that each accepts it.
     """
     size, steps = np.exp(log_size), 1 + rng.integers(MOST_STEPS)
     momentum = rng.normal(size=chains.points.shape)

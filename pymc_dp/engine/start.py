@@ -30,25 +30,13 @@ def point_at(records: Records, found: Values) -> np.ndarray:
 
 
 def near_prior(records: Records, start: np.ndarray, slope: Gradient) -> np.ndarray:
-    """Start near the mode of the prior where it holds public observations.
+    """Follow Newton's steps of the prior alone, if its public observations pull far from a start.
 
-    Without them it may have no mode: that of groups and of their spread rises without end as the
-    spread falls, and only records keep it up.
-    """
-    return near_prior_mode(start, slope) if records.observes_public else start
-
-
-def near_prior_mode(start: np.ndarray, slope: Gradient) -> np.ndarray:
-    """Follow Newton's steps of the prior alone, where public observations pull far from a start.
-
-    >>> (
-    ...     near_prior_mode(np.zeros(1), lambda z: 100 * (5 - z)).round(6),
-    ...     near_prior_mode(np.zeros(1), lambda z: 1 - z),
-    ... )
-    (array([5.]), array([0.]))
+    Without observations it may have no mode: that of groups and of their spread rises without end
+    as the spread falls, and only records keep it up.
     """
     point = start
-    for _ in range(MOST_STEPS):
+    for _ in range(MOST_STEPS if records.observes_public else 0):
         try:
             precision = prior_precision(slope, point, CONSTANTS.flat_precision)
             step = np.linalg.solve(precision, slope(point))
@@ -74,7 +62,9 @@ def measured(known: Known, state: State, query: Query, noisy: Noisy) -> State:
         own = float(np.log2(unit[known.scale.latent]))
         excess = known.scale.excess_bits(float(observed[0]) / number + own)
         variance = max(CONSTANTS.scale_bits**2, excess**2 - (1 + 8**0.5) * sd**2)
-        point = known.scale.started(start, excess * variance / (variance + sd**2))
+        longer = max(excess * variance / (variance + sd**2), 0.0)
+        point = start.copy()
+        point[known.scale.latent] += np.log(2.0) * longer / (2 * known.scale.slope)
         squares = squares * known.scale.units(start, point) ** 2
     H = number * matrix_blocks(np.diag(squares))
     share = CONSTANTS.share_of_scales  # of the budget
@@ -91,15 +81,7 @@ def unit_of_scores(known: Known) -> np.ndarray:
 
 
 def _shrunk_to_centre(bits: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Shrink noisy logarithms, (d,), to their centre: they differ by as much as they are seen to.
-
-    The centre itself is near 0, the scale of the prior, unless it is seen elsewhere.
-
-    >>> _shrunk_to_centre(np.array([0.0, 8.0]), np.array([0.0, 0.0]))
-    array([0., 8.])
-    >>> _shrunk_to_centre(np.array([0.0, 8.0]), np.array([0.0, 100.0])).round(2)
-    array([0.  , 0.01])
-    """
+    """Shrink noisy logarithms, (d,), to their centre: near 0, unless it is seen elsewhere."""
     variance = CONSTANTS.scale_bits**2
     for _ in range(2):
         weight = 1 / (noise**2 + variance)

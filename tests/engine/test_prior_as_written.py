@@ -10,7 +10,7 @@ from scipy import stats
 import pymc_dp
 from pymc_dp.engine import report
 from pymc_dp.engine.conditional import NormalLikelihood
-from pymc_dp.engine.posterior import Mixing, prior_as_written
+from pymc_dp.engine.posterior import Mixing, if_normal, prior_as_written
 from pymc_dp.testing import deterministic_noise
 from tests.zoo import separated
 
@@ -140,6 +140,7 @@ def test_an_exponential_of_a_flat_prior_is_drawn_as_numbers():
 
     found = prior_as_written(records_of(of_a_flat_logarithm))
     assert np.isfinite(found.prior_draws).all()
+    assert if_normal(np.zeros_like, np.zeros(2)) is None  # a prior that is flat everywhere
     assert np.linalg.eigvalsh(found.normal.precision)[0] > 0
 
 

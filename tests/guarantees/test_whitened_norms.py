@@ -146,15 +146,14 @@ def check_parts(many, diagonal, dispersion):
     own, share = context.is_dispersion, dispersion.share if dispersion else 0.0
     with np.errstate(all="ignore"):  # as inside the wall
         rows = vectors(lengths * rng.normal(size=(500, many, d)), context)
-    last = -3 - BINS * context.parts
+    last, scales = -3 - BINS * context.parts, context.scales()
     parts = [
         (rows[:, :d][:, ~own], 1.5),
         (rows[:, :d][:, own], context.score_norm * share**0.5),
-        (rows[:, d:last], 9.0 * context.curvature_scale),
-        (rows[:, last:-3], COUNTS_NORM * context.parts**0.5 * context.counts_scale),
-        (rows[:, -3:-2], ALONG_BOUND * context.along_scale),
-        (rows[:, -2:-1], 9.0 * context.trace_scale),
-        (rows[:, -1:], 9.0 * context.trace_scale),
+        (rows[:, d:last], 9.0 * scales.curvature),
+        (rows[:, last:-3], COUNTS_NORM * context.parts**0.5 * scales.counts),
+        (rows[:, -3:-2], ALONG_BOUND * scales.along),
+        *((rows[:, [k]], 9.0 * scales.traces) for k in (-2, -1)),
     ]
     assert np.linalg.norm([bound for _, bound in parts]) == pytest.approx(context.clip_norm)
     for part, bound in [*parts, (rows, context.clip_norm)]:
@@ -180,7 +179,7 @@ def two_counts_for_each_length(patch):
 FAULTS = {
     "curvatures as they are": curvatures_as_they_are,
     "scores after the shift": scores_after_the_shift,
-    "dispersion in its own units": lambda patch: patch.setattr(At, "dispersion_scale", 1.0),
+    "dispersion in its own units": lambda patch: patch.setattr(whitened.Scales, "score", 1.0),
     "curvature along a direction": lambda patch: patch.setattr(At, "along_bound", np.inf),
     "two counts for each length": two_counts_for_each_length,
 }

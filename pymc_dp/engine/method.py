@@ -1,7 +1,7 @@
 """Rounds as a method: how they share the budget, what they release, and their posterior."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from pymc_dp.engine.posterior import (
 from pymc_dp.engine.report import describe, doubts_of_chains, doubts_of_rounds
 from pymc_dp.engine.rounds import (
     Known,
+    Likelihood,
     State,
     begin,
     covariance,
@@ -114,6 +115,8 @@ class Rounds:
     prior: Callable[[], NormalPrior]  # of the rounds
     slope: Callable[[], Gradient]  # of the author's own log prior
     written: PriorAsWritten | None  # None where the posterior is normal, and that of the rounds
+    # the last state that was asked for, with its likelihoods: one pair at most
+    latest: list[tuple[State, tuple[Likelihood, Likelihood]]] = field(default_factory=list)
 
     @cached_property
     def scale(self) -> OutcomeScale | None:
@@ -163,9 +166,15 @@ class Rounds:
         start = near_prior(records, records.start, slope)
         return away_from_stationary(records, start, slope, self.scores)
 
+    def likelihoods(self, state: State) -> tuple[Likelihood, Likelihood]:
+        """Return the likelihoods of a state: draws, moments and doubts ask for the same ones."""
+        if not self.latest or self.latest[0][0] is not state:
+            self.latest[:] = [(state, likelihoods(self.known, state))]
+        return self.latest[0][1]
+
     def draw(self, state: State, draws: int, rng: np.random.Generator) -> Both:
         """Draw the posterior, with the width of the noise and without it."""
-        found, without = likelihoods(self.known, state)
+        found, without = self.likelihoods(state)
 
         def by_latents(v: np.ndarray) -> dict[str, np.ndarray]:
             return dict(zip(self.records.point, self.records.split(v), strict=True))
@@ -181,7 +190,7 @@ class Rounds:
 
     def doubts(self, state: State) -> tuple[Doubt, ...]:
         """List what is doubtful about the posterior."""
-        noisy, _ = likelihoods(self.known, state)
+        noisy, _ = self.likelihoods(state)
         of_rounds = doubts_of_rounds(self.records, self.known, state, noisy, self.terms.of_units)
         of_chains = () if self.written is None else doubts_of_chains(self.written, noisy)
         return (*of_rounds, *of_chains)
@@ -264,7 +273,9 @@ def _scales(rounds: Rounds, share: float) -> Method:
         ),
         query=lambda state, rng: Query(SCALES, state.at.point),
         posterior=lambda state, draws, rng: rounds.draw(state, draws, rng)[0],
-        describe=lambda state: describe(rounds.records, rounds.known, state),
+        describe=lambda state: describe(
+            rounds.records, rounds.known, state, rounds.likelihoods(state)
+        ),
         trace=lambda state: {
             "mean_path": (("rows",), state.at.point),
             "noise_to_signal": ((), state.report.noise_to_signal),

@@ -9,7 +9,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pymc_dp.engine.constants import CONSTANTS
 from pymc_dp.engine.curvature import congruent, dense, inner, inverse, outer, positive, times
 from pymc_dp.engine.posterior import Mixing, PriorAsWritten
-from pymc_dp.engine.rounds import Known, Likelihood, State, covariance, likelihoods, white
+from pymc_dp.engine.rounds import Known, Likelihood, State, covariance, white
 from pymc_dp.engine.sampler import STUCK
 from pymc_dp.methods.method import Doubt, Kind, quoted, uncentred
 from pymc_dp.methods.normal import describe_gaussian
@@ -53,9 +53,11 @@ OF_CATEGORIES = (
 )
 
 
-def describe(records: Records, known: Known, state: State) -> xr.Dataset:
+def describe(
+    records: Records, known: Known, state: State, both: tuple[Likelihood, Likelihood]
+) -> xr.Dataset:
     """Return the moments of the posterior beside the rounds' normal prior, and what noise adds."""
-    noisy, without = likelihoods(known, state)
+    noisy, without = both
     wide, narrow = covariance(known, noisy), covariance(known, without)
     described = describe_gaussian(noisy.mean.reshape(-1), narrow, records.labels)
     noise = wide - narrow if state.report.noise_unit else np.zeros_like(wide)

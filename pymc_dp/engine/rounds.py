@@ -1,10 +1,35 @@
 """Rounds: an iterated Kalman filter for the posterior of any model, on noisy scores and curvatures.
 
-Newton's method for the mode, in which a record adds a clipped score and its slope to a noisy sum
-(`contributions.whitened`). The curvature is filtered from round to round (`curvature`); the scores
-of all rounds are one regression by generalised least squares (`pooled`); counts bound the bias of
-clipping (`clip_norm_and_bias`). After Bell and Cathey (1993), the iterated Kalman filter as a
-Gauss-Newton method. docs/engine.md has the schedule, and the eight steps of an `update`.
+Newton's method for the mode, in which a record adds a clipped score and its slope to a noisy sum.
+The curvature is filtered from round to round (`curvature`); the scores of all rounds are one
+regression by generalised least squares; counts bound the bias of clipping (`clip_norm_and_bias`).
+After Bell and Cathey (1993), the iterated Kalman filter as a Gauss-Newton method; centred clipping
+as in Künsch, Stefanski and Carroll (1989).
+
+    release     scales   round 1   round 2        ...        round 13
+    budget      |#|      |#|       |#|       each 1.2 times   |#####|
+    point       start    start ----> damped Newton steps ----> mode
+    says        N, units scores, slope, slope along the path, traces, counts of lengths
+
+What a record adds is in `contributions.whitened` (`At` and `Sums`): its score g in coordinates W,
+weighted, shifted so that outcomes that the model draws have mean zero, and clipped (u); the slope
+mean u (W g)' over drawn outcomes, which is minus the derivative of the expected score; and lengths
+of W g. With `Known.estimating`, g is averaged over the posterior q that earlier rounds gave.
+
+One update (`update`, from a released vector to the next state), in this order:
+
+1. traces: weights and clipping keep a share of the slope, and make the variance larger than it;
+2. score: as if nothing had been clipped;
+3. curvature: the belief is prior to the released slope; then the path, the step between the last
+   two scores where noise hides the slope, the null space, and the scale of outcomes, which shares
+   no information with their location;
+4. regression: g_s = H (z - z_s) + e_s for all rounds s, to the posterior mean (`pooled`); rounds
+   whose norms leave out more than the latest one count less;
+5. step: to that mean, damped by 1 + r, where r is its length in white units, or up to twice as
+   long as the step before in the same direction;
+6. scale of outcomes: its own step is exact, and all curvatures of the location go with it;
+7. clipping: counts near the mode say what each norm leaves out, and which one is best;
+8. coordinates: W with W (H + P) W' = N I, and the bounds of the next vector.
 
 **Privacy.** All of it is post-processing of released vectors.
 """
@@ -118,8 +143,7 @@ class State(NamedTuple):
 
     at: At  # of the next round
     curvature: np.ndarray  # H, (b, k, k)
-    # counts of rounds near the mode, (parts, BINS), each time half as much of earlier ones, and the
-    # weight of them all
+    # counts of rounds near the mode, (parts, BINS), each times its share of the budget; the shares
     lengths: tuple[np.ndarray, float]
     report: Report
     t: int = 0  # releases made
@@ -216,7 +240,7 @@ def _updated(known: Known, state: State, noisy: Noisy) -> State:
         state, point, floored = _with_scale(known.scale, state, step, point, floored)
     # 7. clipping: far from the mode all scores are long
     near = share if length <= CONSTANTS.near else 0.0
-    lengths = state.lengths[0] / 2 + near * sums.counts, state.lengths[1] / 2 + near
+    lengths = state.lengths[0] + near * sums.counts, state.lengths[1] + near
     left = _left_out(known, state, *lengths)
     report = state.report._replace(
         noise_to_signal=noisy.noise_to_signal,

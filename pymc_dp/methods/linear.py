@@ -279,6 +279,13 @@ def pg_weight(c: np.ndarray) -> np.ndarray:
     return np.asarray(2 * np.tanh(c / 2) / c)
 
 
+def at_zero(predictor: Predictor) -> list[Tensor]:
+    """Graphs of the log likelihood's slope, its second derivative and itself, at psi = 0."""
+    value, zeros = predictor.log_likelihood, pt.constant(np.zeros(predictor.shape))
+    graphs = [*two_derivatives(value, predictor.cut), value]
+    return list(clone_replace(graphs, {predictor.cut: zeros}, rebuild_strict=False))
+
+
 def where_zero(
     records: Records, graphs: Sequence[Tensor], backend: str
 ) -> Callable[[Batch], tuple[np.ndarray, ...]]:

@@ -669,17 +669,14 @@ class _Counting(NamedTuple):
         latest, rho = self.eta + np.maximum(counts, 0.0), settings.rate(self.t)
         return self._replace(t=self.t + 1, average=self.average.add(latest, variance, rho))
 
-    def concentration(self) -> np.ndarray:
-        return self.average.value
+    def posterior(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.average.value, np.full(self.eta.shape, self.average.variance)
 
     def mass(self) -> np.ndarray:
         return np.asarray(np.maximum((self.average.value - self.eta).sum(axis=1), 0.0))
 
-    def noise_variance(self) -> np.ndarray:
-        return np.full(self.eta.shape, self.average.variance)
-
     def details(self) -> dict[str, Any]:
-        return {"noise_sd": ((), float(self.average.variance) ** 0.5)}
+        return {"noise_sd": float(self.average.variance) ** 0.5}
 
 
 absolute_topics = partial(topics.build, form=_Counting)

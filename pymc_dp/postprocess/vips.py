@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 from scipy.special import digamma, expit, gammaln
 
 from pymc_dp.methods.options import NotConjugateError
-from pymc_dp.methods.vips.belief_nets import context_at, inference_of, recognise, scores_at_zero
+from pymc_dp.methods.vips.belief_nets import context_at, infer, recognise, scores_at_zero
 from pymc_dp.methods.vips.topics import TINY, Documents, explain
 from pymc_dp.model import Column, Records, constrained, separate_unread
 from pymc_dp.model.columns import as_array
@@ -94,12 +94,11 @@ def reconstruct(
         kappa = slopes(batch)
     bad = np.flatnonzero(~np.isfinite(kappa).all(axis=1))
     if bad.size:
-        rows = "1 row of" if bad.size == 1 else f"{bad.size} rows of"
         raise ValueError(
-            f"{rows} data=`{name}` lies outside the support of the outcomes, the first at "
-            f"{bad[0]}: leave it out."
+            f"data=`{name}` is outside the support of the outcomes, first in row {bad[0]} "
+            f"({bad.size} in all): leave such rows out."
         )
-    features = inference_of(structure, iterations)(kappa, context).features
+    features = infer(structure, iterations, kappa, context).features
     return _arranged(records, model, column, expit(features @ context.mean.T))
 
 
@@ -128,10 +127,9 @@ def perplexity(idata: xr.DataTree, documents: Any, given: Any = None) -> float:
     documents : array_like or sparse matrix, shape (documents, words)
         How often every word occurs in every new document.
     given : array_like or sparse matrix, shape (documents, words), optional
-        Other words of the same documents. The shares of a document's topics are fitted to them,
-        and the score is for ``documents`` alone (document completion). Without it the shares are
-        fitted to ``documents``, and the score is an upper bound: the evidence lower bound of
-        Hoffman et al. (2010), at the topics' posterior means.
+        Other words of the same documents, to which the shares of topics are fitted (document
+        completion). Without it these are fitted to ``documents``, and the score is an upper bound:
+        the evidence lower bound of Hoffman et al. (2010), at the topics' posterior means.
 
     Returns
     -------
@@ -182,7 +180,7 @@ def perplexity(idata: xr.DataTree, documents: Any, given: Any = None) -> float:
             total += _bound(part, gamma, beta, alpha)
         else:
             shares = gamma / gamma.sum(axis=1, keepdims=True)
-            total += part.counts @ _log_probabilities(part, shares, beta)
+            total += part.counts.data @ _log_probabilities(part, shares, beta)
     return float(np.exp(-total / scored.sum()))
 
 
@@ -199,14 +197,14 @@ def _counts(name: str, values: Any, words: int) -> csr_matrix:
 def _in_parts(counts: csr_matrix) -> Iterator[Documents]:
     for start in range(0, counts.shape[0], PART):
         part = counts[start : start + PART]
-        yield Documents(part.indptr, part.indices, part.data, np.ones(part.shape[0], bool))
+        yield Documents(part, np.ones(part.shape[0], bool))
 
 
 def _bound(documents: Documents, gamma: np.ndarray, beta: np.ndarray, alpha: np.ndarray) -> float:
     """Evidence lower bound of documents, as sequences of words, at one point of the topics."""
     total = gamma.sum(axis=1, keepdims=True)
     log_shares = digamma(gamma) - digamma(total)
-    of_words = documents.counts @ _log_probabilities(documents, np.exp(log_shares), beta)
+    of_words = documents.counts.data @ _log_probabilities(documents, np.exp(log_shares), beta)
     prior = gammaln(alpha.sum()) - gammaln(alpha).sum() + log_shares @ (alpha - 1)
     posterior = gammaln(total[:, 0]) - gammaln(gamma).sum(axis=1)
     posterior += ((gamma - 1) * log_shares).sum(axis=1)
@@ -214,5 +212,5 @@ def _bound(documents: Documents, gamma: np.ndarray, beta: np.ndarray, alpha: np.
 
 
 def _log_probabilities(documents: Documents, shares: np.ndarray, beta: np.ndarray) -> np.ndarray:
-    p = np.vecdot(shares[documents.rows], beta.T[documents.words])
+    p = np.vecdot(shares[documents.rows], beta.T[documents.counts.indices])
     return np.asarray(np.log(np.maximum(p, TINY)))

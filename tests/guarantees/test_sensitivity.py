@@ -20,7 +20,7 @@ from pymc_dp.contributions import layout
 from pymc_dp.contributions.gradients import gradient
 from pymc_dp.errors import ReleaseError
 from pymc_dp.methods.sep import network as networks
-from pymc_dp.methods.sep.network_fit import Context, Typical, bounded_layout
+from pymc_dp.methods.sep.network_fit import Context, bounded_layout
 from pymc_dp.methods.sep.network_fit import contribution as sites_of_network
 from pymc_dp.methods.vips import belief_nets
 from pymc_dp.methods.vips.topics import TopicModel, topic_counts, word_counts
@@ -188,7 +188,7 @@ def network(build):
     records, columns = separated(constrained(model_of(build)))
     found = networks.recognise(records)
     d = found.prior.d
-    scales = bounded_layout(C, Typical(1.0, 1.0, np.ones(d)), build is regression)
+    scales = bounded_layout(C, 1.0, d, build is regression)
     variance, *means = CAVITIES[build.__name__]
     named = dict(zip(("W", "w", "b"), means, strict=True))
     mean = np.concatenate([np.ravel(named[name]) for name in found.prior.shapes])
@@ -218,9 +218,7 @@ def by_belief_net(scale):
     records, columns = separated(constrained(model_of(belief_net)))
     net, rng = belief_nets.recognise(records), np.random.default_rng(6)
     slopes = belief_nets.scores_at_zero(records, net, "python")
-    sums = belief_nets.contribution(
-        belief_nets.layout_of((ITEMS, 2)), slopes, belief_nets.inference_of(net, None)
-    )
+    sums = belief_nets.contribution(net, slopes, None)
     mean, variance = scale * rng.normal(size=(ITEMS, 3)), rng.uniform(0.01, 1, (ITEMS, 3))
     context = belief_nets.Context(mean, variance, net.latent.parameter)
     record = {"y": st.tuples(*[st.sampled_from([0, 1, -5, 7])] * ITEMS)}
@@ -469,7 +467,7 @@ def without_the_weights(rows):
 
 
 def of_the_counts(at):
-    return row_norms(at.documents.matrix(at.documents.counts, V).toarray())
+    return row_norms(at.documents.counts.toarray())
 
 
 def as_if_latents_were_known(moments):

@@ -37,7 +37,6 @@ from pymc_dp.methods.mixture.model import Components, MixtureModel, components
 from pymc_dp.methods.mixture.sketch import sketch_start
 from pymc_dp.methods.normal import (
     Average,
-    Gammas,
     GaussianPosterior,
     NoisyAverage,
     Solved,
@@ -121,10 +120,6 @@ class _Fit(NamedTuple):
         expanded[blocks[:, :, None], blocks[:, None, :]] = inside
         return expanded
 
-    def solve(self, precision: np.ndarray, mean: np.ndarray, gammas: Gammas) -> Solved:
-        """Multiply the sites of the means, of this precision (d, d), by the prior."""
-        return solve(self.model.prior, lambda gammas: precision, mean, gammas)
-
     def within(self, covariance: np.ndarray) -> np.ndarray:
         """Covariance of each component's own latents, (K, d, d)."""
         blocks = self.model.blocks
@@ -167,7 +162,7 @@ def build(records: Records, model: MixtureModel, settings: SepOptions) -> Method
             {"sites": contribution(components(records, model, backend), model, fit.root)},
             partial(_update, fit),
         ),
-        init=lambda rng: _begin(fit, model.start),
+        init=lambda rng: _begin(fit, model.prior.point(model.start)),
         query=lambda state, rng: Query("sites", state.context),
         posterior=partial(_draw, fit),
         noise_aware=beside(partial(_draw, fit), partial(_draw_with_noise, fit)),
@@ -178,22 +173,16 @@ def build(records: Records, model: MixtureModel, settings: SepOptions) -> Method
         doubts=lambda state: (uncentred(records.term_names, BY_ROUNDS),) if settings.noisy else (),
         defaults=(DEFAULTS,),
     )
-    if sketched is None:
-        return method
-
-    def begun(values: Values) -> State:
-        return _begin(fit, np.concatenate([x.ravel() for x in values.values()]))
-
-    return chain(*sketched.stages(method, begun))
+    return chain(*sketched.stages(method, partial(_begin, fit))) if sketched else method
 
 
-def _begin(fit: _Fit, mean: np.ndarray) -> State:
+def _begin(fit: _Fit, values: Values) -> State:
     model, (count, d) = fit.model, fit.model.blocks.shape
+    mean = np.concatenate([x.ravel() for x in values.values()])
     precision = DEFAULTS.start_precision * np.tile(np.eye(d), (count, 1, 1))
     sites = Sites(np.zeros((count, d)), precision, np.zeros(count), np.zeros(()))
-    solved = fit.solve(fit.expand(precision), mean, model.prior.start())
-    covariance = fit.within(solved.covariance)
-    context = Context(mean, covariance, model.concentration)
+    solved = solve(model.prior, lambda gammas: fit.expand(precision), mean, model.prior.start())
+    context = Context(mean, fit.within(solved.covariance), model.concentration)
     sums = NoisyAverage(sites, Sites(*np.zeros(4)))
     average = Average(mean, *np.zeros((3, *solved.covariance.shape)))
     return State(0, sums, context, mean, solved, average)
@@ -201,23 +190,19 @@ def _begin(fit: _Fit, mean: np.ndarray) -> State:
 
 def layout_of(count: int, d: int) -> Layout:
     """Lay out the `Sites` of a record, for K components with d latents each."""
-    parts = {
-        "score": Part((count, d)),
-        "precision": Part((count, d, d), DEFAULTS.precision_scale, symmetric=True),
-        "weights": Part((count,)),
-        "number": Part((), DEFAULTS.number_scale),
-    }
-    return Layout(parts)
+    precision = Part((count, d, d), DEFAULTS.precision_scale, symmetric=True)
+    weights, number = Part((count,)), Part((), DEFAULTS.number_scale)
+    return Layout(Sites(Part((count, d)), precision, weights, number)._asdict())
 
 
 def contribution(compute: Components, model: MixtureModel, root: np.ndarray) -> RowContribution:
     """Contribute sites of means and weights, and a one; the context is a `Context`."""
     count, d = model.blocks.shape
-    layout, known = layout_of(count, d), model.weights is None
+    layout, unknown = layout_of(count, d), model.weights is not None
 
     def prepare(batch: Batch, context: Context) -> np.ndarray:
         sites = sites_of(*compute(batch, context.mean), model.curvature, root, context)
-        return layout.pack(sites._replace(weights=(1 - known) * sites.weights)._asdict())
+        return layout.pack(sites._replace(weights=unknown * sites.weights)._asdict())
 
     return RowContribution(layout.size, 8 * count * d * d, lambda rows, context: rows, prepare)
 
@@ -276,26 +261,21 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
     """Damp the sites, move the means by the scores at the cavity, then take out one site."""
     h = DEFAULTS.step if fit.settings.step is None else fit.settings.step
     sd, centre = noisy.sd / noisy.sample_rate, query.context.mean
-    count, d = fit.model.blocks.shape
-    layout, identities = layout_of(count, d), np.tile(np.eye(d), (count, 1, 1))
+    layout, d = layout_of(*fit.model.blocks.shape), fit.model.blocks.shape[1]
     latest = Sites(**layout.unpack(noisy.value / noisy.sample_rate))
     sums = state.sums.add(latest, Sites(**layout.noise_variance(sd)), h)
     number = fit.number(sums)
     least = max(spectral_edge(sums.variance.precision, d), DEFAULTS.least_share * number)
     precision = fit.expand(floored(sums.value.precision, least))
-    solved = fit.solve(precision, state.mean, state.solved.gammas)
+    solved = solve(fit.model.prior, lambda gammas: precision, state.mean, state.solved.gammas)
     slope = solved.linear - solved.precision @ centre
     slope[fit.model.blocks] += np.einsum("kde,ke->kd", fit.root, latest.score)
-    wanted = centre + h * solved.covariance @ slope + (1 - h) * (state.mean - centre)
-    move = wanted - state.mean
+    move = centre + h * solved.covariance @ slope + (1 - h) * (state.mean - centre) - state.mean
     mean = state.mean + within_trust_region(move, np.diag(solved.precision), DEFAULTS.trust_radius)
-    fresh = solved.covariance @ fit.expand(sd**2 * identities) @ solved.covariance
+    fresh = solved.covariance @ fit.expand(sd**2 * np.eye(d)) @ solved.covariance
     centre, covariance = cavity(solved.linear, solved.precision, precision, mean, number)
-    context = Context(
-        centre,
-        fit.within(covariance),
-        fit.concentration((1 - site_share(number)) * sums.value.weights),
-    )
+    left = fit.concentration((1 - site_share(number)) * sums.value.weights)
+    context = Context(centre, fit.within(covariance), left)
     weight = 1 / max(1, state.t + 1 - round((1 - DEFAULTS.averaged) * fit.releases))
     average = state.average.add(mean, fresh, h, weight)
     return State(state.t + 1, sums, context, mean, solved, average)
@@ -304,8 +284,9 @@ def _update(fit: _Fit, state: State, query: Query, noisy: Noisy) -> State:
 def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
     """Multiply prior and sites; a component keeps at least a few records."""
     sites, mean = state.sums.value, state.average.mean
-    precision = floored(sites.precision, DEFAULTS.least_share * fit.number(state.sums))
-    solved = fit.solve(fit.expand(precision), mean, state.solved.gammas)
+    least = DEFAULTS.least_share * fit.number(state.sums)
+    precision = fit.expand(floored(sites.precision, least))
+    solved = solve(fit.model.prior, lambda gammas: precision, mean, state.solved.gammas)
     return GaussianPosterior(mean, solved.covariance, state.average.noise, solved.gammas)
 
 
@@ -329,9 +310,8 @@ def _draw_with_noise(fit: _Fit, state: State, draws: int, rng: np.random.Generat
 
 def _describe(records: Records, fit: _Fit, state: State) -> xr.Dataset:
     described = _posterior(fit, state).describe(records, fit.model.prior)
-    name = fit.model.weights
-    if name is None:
-        return described
-    eta = (fit.concentration(state.sums.value.weights) - 1,)
-    described = described.assign(natural_parameters(records, {name: DIRICHLET}, {name: eta}))
-    return described.assign({f"{name}_noise_sd": state.sums.variance.weights**0.5})
+    if name := fit.model.weights:
+        eta = (fit.concentration(state.sums.value.weights) - 1,)
+        described = described.assign(natural_parameters(records, {name: DIRICHLET}, {name: eta}))
+        described[f"{name}_noise_sd"] = state.sums.variance.weights**0.5
+    return described

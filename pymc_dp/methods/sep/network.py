@@ -5,14 +5,13 @@ known or Gamma precision does, or a Bernoulli with a logistic or probit link. Th
 independent given precisions, and every Op between them and f has a rule of moments.
 
 The entries of every variable are taken as independent Gaussians with the right moments, as in
-probabilistic backpropagation (Hernandez-Lobato and Adams 2015, section 3). For linear graphs this
-is exact. Operands that share a latent, and entries that repeat one, are not independent: they are
-refused where the graph shows them. Hidden units that share the layers below them are taken as
-independent, as in the paper.
+probabilistic backpropagation (Hernandez-Lobato and Adams 2015, section 3): exact in linear graphs.
+Operands that share a latent, and entries that repeat one, are refused where the graph shows them.
+Hidden units that share the layers below them are taken as independent, as in the paper.
 """
 
 from collections.abc import Callable, Mapping
-from functools import reduce, singledispatch
+from functools import partial, reduce, singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +33,7 @@ from pymc_dp.methods.linear import (
     Predictor,
     bottlenecks,
     is_near_regression,
+    of_outcome,
     predictor_at,
 )
 from pymc_dp.methods.method import quoted
@@ -77,15 +77,12 @@ class Defaults(NamedTuple):
     last_step: float = 0.1
     # the noise of all steps together moves weights by about this many of their scales
     noise_walk: float = 2.5
-    # one step moves them by at most this many, as a root mean square: a fit that crosses a steep
-    # direction must not throw its units where none of them is active
+    # a step moves them by at most this many (root mean square), or units end where none is active
     trust_radius: float = 0.2
-    # scores are averaged over this share of the releases, at least over the shortest memory: the
-    # longer, the steeper a direction may be, as one along which many features move together
+    # scores are averaged over this share of the releases: the longer, the steeper directions may be
     memory: float = 1 / 30
     shortest_memory: int = 10
-    # weight of a release in the averages of sites; that of the noise precision's sites is smaller
-    # if the share of noise in their average would exceed ``noise_in_average``
+    # weight of a release in averages of sites; less if noise would exceed ``noise_in_average``
     averaging: float = 0.05
     noise_in_average: float = 0.2
     # shares of the records that inform every weight at least: in the cavity, and in steps
@@ -138,7 +135,7 @@ def recognise(records: Records) -> Network:
         raise NotConjugateError(f"`{records.term_names[1]}` is a second outcome")
     if not gaussian_latents(records):
         raise NotConjugateError("no latent has a Gaussian prior, so there are no weights")
-    output = _output(records)
+    output = of_outcome(records.term_names[0], partial(_output, records))
     prior = gaussian_prior(records)
     check_independent(prior)
     latents = {name: records.latents[name] for name in prior.shapes}
@@ -153,17 +150,12 @@ def _output(records: Records) -> Predictor:
     gaussian = {records.latents[name] for name in gaussian_latents(records)}
     for variable in bottlenecks(records, term):
         shape = variable.type.shape
-        if any(length != 1 for length in shape) or not gaussian <= set(ancestors([variable])):
-            continue
-        try:
+        if all(length == 1 for length in shape) and gaussian <= set(ancestors([variable])):
             output = predictor_at(records, term, variable, shape)
-        except NotConjugateError:
-            continue
-        if output.single:
-            return output
+            if output.single:
+                return output
     raise NotConjugateError(
-        f"the likelihood of `{records.term_names[0]}` has no single output in which it is Normal "
-        "or Bernoulli with a logistic or probit link"
+        "has no single output in which it is Normal or Bernoulli with a logistic or probit link"
     )
 
 
@@ -204,7 +196,7 @@ def rule(op: Any, node: Node, operands: list[Moments]) -> Pair:
     )
 
 
-def inner(op: Op) -> Any:
+def inner(op: Op | None) -> Any:
     """Return what an Op does to one entry, or to one array of many."""
     if isinstance(op, Elemwise):
         return op.scalar_op
@@ -239,32 +231,19 @@ def refuse_dependent(node: Node, operands: list[Moments]) -> None:
 # --- entries that move or are added ----------------------------------------------------------
 
 
-@rule.register(DimShuffle)
-@rule.register(Reshape)
-@rule.register(JoinDims)
-@rule.register(SplitDims)
-@rule.register(SpecifyShape)
-@rule.register(Subtensor)
-@rule.register(AdvancedSubtensor)
-@rule.register(Sum)
-def _linear(op: Any, node: Node, operands: list[Moments]) -> Pair:
-    first, *others = operands
-    if not all(x.known for x in others):
+Moving = DimShuffle | Reshape | JoinDims | SplitDims | SpecifyShape | Subtensor | AdvancedSubtensor
+Joining = Join | MakeVector
+
+
+@rule.register
+def _linear(op: Moving | Sum | Alloc | Joining, node: Node, operands: list[Moments]) -> Pair:
+    count = len(operands) if isinstance(op, Joining) else 1  # of operands that hold entries
+    if not all(x.known for x in operands[count:]):
         raise NotConjugateError(f"a latent is an index or a length in {name_of(node)}")
-    mean, variance = (remake(node, [x, *node.inputs[1:]])[0] for x in first.pair)
-    return mean, variance
-
-
-@rule.register
-def _alloc(op: Alloc, node: Node, operands: list[Moments]) -> Pair:
-    refuse_dependent(node, operands[:1])
-    return _linear(op, node, operands)
-
-
-@rule.register
-def _join(op: Join | MakeVector, node: Node, operands: list[Moments]) -> Pair:
-    both = zip(*[x.pair for x in operands], strict=True)
-    mean, variance = (remake(node, list(parts))[0] for parts in both)
+    if isinstance(op, Alloc):
+        refuse_dependent(node, operands[:1])
+    both = zip(*[x.pair for x in operands[:count]], strict=True)
+    mean, variance = (remake(node, [*parts, *node.inputs[count:]])[0] for parts in both)
     return mean, variance
 
 
@@ -275,22 +254,18 @@ PAIRS: dict[type, Callable[[Pair, Pair], Pair]] = {
     ps.Add: lambda a, b: (a[0] + b[0], a[1] + b[1]),
     ps.Sub: lambda a, b: (a[0] - b[0], a[1] + b[1]),
     ps.Mul: lambda a, b: (a[0] * b[0], a[1] * b[0] ** 2 + a[0] ** 2 * b[1] + a[1] * b[1]),
+    ps.TrueDiv: lambda a, b: (a[0] / b[0], a[1] / b[0] ** 2),  # b is known
 }
 
 
 @rule.register
-def _pairwise(op: ps.Add | ps.Sub | ps.Mul, node: Node, operands: list[Moments]) -> Pair:
-    refuse_dependent(node, operands)
-    return reduce(PAIRS[type(op)], [x.pair for x in operands])
-
-
-@rule.register
-def _true_div(op: ps.TrueDiv, node: Node, operands: list[Moments]) -> Pair:
-    (mean, variance), below = operands[0].pair, operands[1]
-    if not below.known:
+def _pairwise(
+    op: ps.Add | ps.Sub | ps.Mul | ps.TrueDiv, node: Node, operands: list[Moments]
+) -> Pair:
+    if isinstance(op, ps.TrueDiv) and not operands[1].known:
         raise NotConjugateError("the network divides by a latent")
     refuse_dependent(node, operands)
-    return mean / below.mean, variance / below.mean**2
+    return reduce(PAIRS[type(op)], [x.pair for x in operands])
 
 
 @rule.register
@@ -319,12 +294,6 @@ def log_cdf(x: Tensor) -> Tensor:
         pt.log(pt.erfcx(-low / 2**0.5) / 2) - low**2 / 2,
         pt.log(pt.erfc(-high / 2**0.5) / 2),
     )
-
-
-def step(mean: Tensor, variance: Tensor) -> Pair:
-    """Moments of the event x > 0."""
-    above = cdf(mean / pt.sqrt(variance + TINY))
-    return above, above * (1 - above)
 
 
 def relu(mean: Tensor, variance: Tensor) -> Pair:
@@ -389,11 +358,12 @@ def _maximum(op: ps.Maximum, node: Node, operands: list[Moments]) -> Pair:
     return floor.mean + mean, variance
 
 
-@rule.register(ps.GT)
-@rule.register(ps.GE)
-def _above(op: Any, node: Node, operands: list[Moments]) -> Pair:
+@rule.register
+def _above(op: ps.GT | ps.GE, node: Node, operands: list[Moments]) -> Pair:
     refuse_dependent(node, operands)
-    return step(*PAIRS[ps.Sub](*[x.pair for x in operands]))
+    mean, variance = PAIRS[ps.Sub](*[x.pair for x in operands])
+    above = cdf(mean / pt.sqrt(variance + TINY))
+    return above, above * (1 - above)
 
 
 @rule.register
@@ -402,14 +372,9 @@ def _switch(op: ps.Switch, node: Node, operands: list[Moments]) -> Pair:
     if condition.known:
         means, variances = zip(then.pair, otherwise.pair, strict=True)
         return pt.switch(condition.mean, *means), pt.switch(condition.mean, *variances)
-    if _is_relu(*node.inputs):
-        return relu(*then.pair)
+    event, x, zero = node.inputs
+    if isinstance(inner(event.owner_op), ps.GT | ps.GE):
+        above, bound = event.owner.inputs
+        if above is x and number_in(bound) == number_in(zero) == 0:
+            return relu(*then.pair)
     raise NotConjugateError("the network switches by a latent and is no max(0, x)")
-
-
-def _is_relu(condition: AnyVariable, then: AnyVariable, otherwise: AnyVariable) -> bool:
-    """Recognise switch(x > 0, x, 0)."""
-    if condition.owner is None or not isinstance(inner(condition.owner.op), ps.GT | ps.GE):
-        return False
-    x, bound = condition.owner.inputs
-    return x is then and number_in(bound) == 0 and number_in(otherwise) == 0

@@ -1,20 +1,18 @@
 """Bayesian networks by stochastic expectation propagation: sites, start, steps and posterior.
 
-Posteriors are independent Gaussians. Precision sites are averaged slowly; means move along the
-averaged scores at the cavity, in the metric of the precision. With log Z of cavity times
-likelihood, g and c its derivatives in a weight's mean and variance, moments m + v g and
-v - v^2 (g^2 - 2 c) are matched (Hernandez-Lobato and Adams 2015, section 2), then divided by the
-cavity's. Units that start equal stay equal, so weights start at public random draws, scaled to the
-number of inputs that they add up. Probe records measure how long a record's vector is.
+Precision sites are averaged slowly; means move along the averaged scores at the cavity, in the
+metric of the precision. With log Z of cavity times likelihood, g and c its derivatives in a
+weight's mean and variance, moments m + v g and v - v^2 (g^2 - 2 c) are matched (Hernandez-Lobato
+and Adams 2015, section 2), then divided by the cavity's. Units that start equal stay equal, so
+weights start at public random draws. Probe records measure how long a record's vector is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.math import Dot
 
@@ -28,7 +26,7 @@ from pymc_dp.methods.conjugate import (
     ones,
     probe_rows,
 )
-from pymc_dp.methods.linear import GAUSSIAN, PROBIT, SepOptions
+from pymc_dp.methods.linear import GAUSSIAN, PROBIT, SepOptions, at_zero
 from pymc_dp.methods.method import BACKPROPAGATION, Compiled, Method
 from pymc_dp.methods.normal import (
     Average,
@@ -41,7 +39,7 @@ from pymc_dp.methods.normal import (
     site_share,
     within_trust_region,
 )
-from pymc_dp.methods.prior import flat_gradient, two_derivatives
+from pymc_dp.methods.prior import flat_gradient
 from pymc_dp.methods.sep.network import DEFAULTS, PROBIT_SCALE, Network, inner, log_cdf
 from pymc_dp.model import Records
 from pymc_dp.model.graphs import Tensor
@@ -75,29 +73,6 @@ class Sites(NamedTuple):
     number: Any  # the number of records
 
 
-BoundedLayout = tuple[Layout, Sites]  # of a record's vector; norms that its parts do not exceed
-
-
-class Derivatives(NamedTuple):
-    """Derivatives of log Z for a batch."""
-
-    in_mean: np.ndarray  # in_mean, in_variance
-    in_variance: np.ndarray
-    # error, variance, noise: y - E f, var f and the noise's variance, where the likelihood is
-    # Normal
-    error: np.ndarray
-    variance: np.ndarray
-    noise: np.ndarray
-
-
-class Typical(NamedTuple):
-    """What a probe record contributes at a start, at a noise precision of 1."""
-
-    score: float  # score, precision: lengths of the two parts
-    precision: float
-    curvature: np.ndarray  # its precision about every weight
-
-
 class State(NamedTuple):
     """State of a fit: released values and what follows from them."""
 
@@ -122,21 +97,14 @@ class _Fit(NamedTuple):
     size: np.ndarray  # scales of the weights
     curvature: np.ndarray  # precisions of a probe record about them, at a noise precision of 1
 
-    @property
-    def of_noise(self) -> str | None:
-        """The noise precision, where it is a latent."""
-        return self.network.output.precision
-
     def number(self, sums: NoisyAverage[Sites]) -> float:
         """Take the declared number of records, else the released one, as far as it is known."""
         return number_of(self.settings.records_in_sums, sums.value.number[0], sums.variance.number)
 
     def sites_of_probes(self, number: float, gammas: Gammas) -> Sites:
         """Sites of as many probe records, none of which has a residual."""
-        rate = 0.0
-        if self.of_noise:
-            rate = number / 2 / expected_precision(self.of_noise, gammas)
-        zero, noise = np.zeros(self.network.prior.d), np.array([number / 2, rate])
+        precision = expected_precision(self.network.output.precision, gammas)
+        zero, noise = np.zeros(self.network.prior.d), number / 2 / np.array([1.0, precision])
         return Sites(zero, number * self.curvature, noise, np.array([number]))
 
     def length(self, t: int, noise: np.ndarray) -> float:
@@ -162,14 +130,12 @@ def build(records: Records, network: Network, settings: SepOptions) -> Method:
     prior = network.prior
     size = scales_of(records, network)
     start = start_of(records, network, size, np.random.default_rng(0))
-    typical = typical_of(records, network, start, size)
+    score, tau, curvature = typical_of(records, network, start, size)
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
-    clip_norm = DEFAULTS.clip_norm * typical.score
-    limits, unknown = DEFAULTS.sample_rate_range, DEFAULTS.sample_rate
-    rate = settings.batch_share(DEFAULTS.batch, limits, unknown)
-    release = settings.release_spec(count, clip_norm, rate)
-    bounded = bounded_layout(release.clip_norm, typical, network.output.precision is not None)
-    fit = _Fit(network, settings, release.count, *bounded, size, typical.curvature)
+    rate = settings.batch_share(DEFAULTS.batch, DEFAULTS.sample_rate_range, DEFAULTS.sample_rate)
+    release = settings.release_spec(count, DEFAULTS.clip_norm * score, rate)
+    bounded = bounded_layout(release.clip_norm, tau, prior.d, network.output.precision is not None)
+    fit = _Fit(network, settings, release.count, *bounded, size, curvature)
     return Method(
         size=fit.layout.size,
         releases=(release,),
@@ -199,9 +165,8 @@ def fan_ins(records: Records, network: Network) -> dict[str, int]:
     for node in toposort([network.output.psi]):
         if not isinstance(inner(node.op), Dot):
             continue
-        factors: list[Tensor] = node.inputs
-        left, right = factors
-        for x, axis in ((left, -1), (right, max(-2, -right.ndim))):
+        left, right = node.inputs
+        for x, axis in ((left, -1), (right, max(-2, -right.type.ndim))):
             above, length = set(ancestors([x])), x.type.shape[axis]
             entering = [name for name in names if records.latents[name] in above]
             if len(entering) == 1 and length is not None:
@@ -230,12 +195,13 @@ def start_of(
     return np.concatenate(parts)
 
 
-def typical_of(records: Records, network: Network, mean: np.ndarray, scales: np.ndarray) -> Typical:
-    """Measure probe records of unit scale at a start."""
-    output, prior = network.output, network.prior
+def typical_of(
+    records: Records, network: Network, mean: np.ndarray, scales: np.ndarray
+) -> tuple[float, float, np.ndarray]:
+    """Measure probe records at a start: lengths of score and precision, and the latter, (d,)."""
+    prior, (_, second, _) = network.prior, at_zero(network.output)
     values = [records.latents[name] for name in prior.shapes]
-    second: Tensor = two_derivatives(output.log_likelihood, output.cut)[1]
-    graphs = [flat_gradient(network.moments.mean.sum(), values), *at_zero(network, [second.sum()])]
+    graphs = [flat_gradient(network.moments.mean.sum(), values), second.sum()]
     evaluate = for_each_row(records, graphs, "python", list(network.variances.values()))
     batch = probe_rows(records, np.random.default_rng(0), [0, 1] * (DEFAULTS.probes // 2))
     unit = {k: (x - CENTRE) / SPREAD if x.dtype.kind == "f" else x for k, x in batch.items()}
@@ -243,12 +209,11 @@ def typical_of(records: Records, network: Network, mean: np.ndarray, scales: np.
     design_rows, minus_curvature = evaluate(unit, ones(records) | prior.point(mean), *variances)
     curvature = np.nan_to_num(-minus_curvature[:, None] * design_rows**2, posinf=0.0, neginf=0.0)
     score, tau = (float(np.median(row_norms(x))) for x in (curvature**0.5, curvature))
-    return Typical(max(score, 1e-6), max(tau, 1e-6), curvature.mean(axis=0))
+    return max(score, 1e-6), max(tau, 1e-6), curvature.mean(axis=0)
 
 
-def bounded_layout(clip_norm: float, typical: Typical, with_noise: bool) -> BoundedLayout:
-    """Share a clip norm among the parts of a vector; with an infinite one no part is clipped."""
-    d = typical.curvature.size
+def bounded_layout(clip_norm: float, tau: float, d: int, with_noise: bool) -> tuple[Layout, Sites]:
+    """Bound a vector's parts, for a typical precision ``tau``; an infinite norm bounds none."""
     scales, bounds = Sites(*np.ones(4)), Sites(*np.full(4, np.inf))
     if np.isfinite(clip_norm):
         noise_share = DEFAULTS.noise_share * with_noise
@@ -258,7 +223,7 @@ def bounded_layout(clip_norm: float, typical: Typical, with_noise: bool) -> Boun
         bounds = Sites(*clip_norm * shares / np.linalg.norm(shares))
         scales = Sites(
             1.0,
-            bounds.precision / (DEFAULTS.longest_precision * typical.precision),
+            bounds.precision / (DEFAULTS.longest_precision * tau),
             bounds.noise / DEFAULTS.longest_noise if with_noise else 1.0,
             bounds.number,
         )
@@ -282,14 +247,14 @@ def _begin(fit: _Fit, mean: np.ndarray) -> State:
 
 
 def contribution(
-    records: Records, network: Network, bounded: BoundedLayout, backend: str
+    records: Records, network: Network, bounded: tuple[Layout, Sites], backend: str
 ) -> RowContribution:
     """Contribute sites of weights and of the noise, and a one; the context is a `Context`."""
     compute, (layout, bounds) = derivatives(records, network, backend), bounded
     known = network.output.precision is None
 
     def prepare(batch: Batch, context: Context) -> np.ndarray:
-        rows = layout.pack(sites_of(compute(batch, context), context, known)._asdict())
+        rows = layout.pack(sites_of(context, known, compute(batch, context))._asdict())
         with np.errstate(divide="ignore", invalid="ignore"):
             for part, bound in zip(layout.slices.values(), bounds, strict=True):
                 rows[:, part] *= clip_factors(row_norms(rows[:, part]), bound)[:, None]
@@ -300,33 +265,32 @@ def contribution(
 
 def derivatives(
     records: Records, network: Network, backend: str
-) -> Callable[[Batch, Context], Derivatives]:
-    """Compile the derivatives of log Z in means and variances of all weights."""
+) -> Callable[[Batch, Context], tuple[np.ndarray, ...]]:
+    """Compile the derivatives of log Z in means and variances, and the others of `log_z`."""
     prior, variances = network.prior, list(network.variances.values())
     means = [records.latents[name] for name in prior.shapes]
     value, *others = (graph.sum() for graph in log_z(network))
     in_mean, in_variance = (flat_gradient(value, wrt) for wrt in (means, variances))
     # a record outside the likelihood's support must not contribute
-    [log_likelihood] = at_zero(network, [network.output.log_likelihood])
+    *_, log_likelihood = at_zero(network.output)
     in_mean = pt.switch(abs(log_likelihood) < np.inf, in_mean, np.nan)
     evaluate = for_each_row(records, [in_mean, in_variance, *others], backend, variances)
 
-    def compute(batch: Batch, context: Context) -> Derivatives:
+    def compute(batch: Batch, context: Context) -> tuple[np.ndarray, ...]:
         precisions = {
             name: prior.values(name, np.full(shape, context.precision))
             for name, shape in prior.gamma_shapes.items()
         }
         point = precisions | prior.point(context.mean)
-        return Derivatives(*evaluate(batch, point, *prior.point(context.variance).values()))
+        return evaluate(batch, point, *prior.point(context.variance).values())
 
     return compute
 
 
 def log_z(network: Network) -> tuple[Tensor, ...]:
-    """Graphs of log Z, y - E f, var f and the noise's variance, for one record."""
+    """Graphs of log Z, and of Normal outcomes y - E f, var f and the noise's variance."""
     mean, variance = network.moments.pair
-    both = two_derivatives(network.output.log_likelihood, network.output.cut)
-    first, minus_curvature = at_zero(network, both)
+    first, minus_curvature, _ = at_zero(network.output)
     if network.output.form == GAUSSIAN:  # the log likelihood is first f - curvature f^2 / 2
         noise = -1 / minus_curvature
         error, spread = noise * first - mean, variance + noise
@@ -336,38 +300,34 @@ def log_z(network: Network) -> tuple[Tensor, ...]:
         value = log_cdf(sign * mean / pt.sqrt(1 + variance))
     else:  # the probit approximation of MacKay (1992), which is exact without variance
         value = -pt.softplus(-sign * mean / pt.sqrt(1 + PROBIT_SCALE**2 * variance))
-    return value, sign - mean, variance, variance.ones_like()
+    return (value,)
 
 
-def at_zero(network: Network, graphs: Sequence[Tensor]) -> list[Tensor]:
-    """Evaluate graphs of the output where it is 0."""
-    cut = network.output.cut
-    zero: Tensor = pt.constant(np.zeros(cut.type.shape))
-    return clone_replace(list(graphs), {cut: zero}, rebuild_strict=False)
-
-
-def sites_of(at: Derivatives, context: Context, known: bool) -> Sites:
+def sites_of(context: Context, known: bool, at: tuple[np.ndarray, ...]) -> Sites:
     """Match moments, divide by the cavity, and bring sites to units of the noise's precision."""
-    curvature = np.maximum(at.in_mean**2 - 2 * at.in_variance, 0.0)
+    in_mean, in_variance, *of_noise = at
+    curvature = np.maximum(in_mean**2 - 2 * in_variance, 0.0)
     share = np.maximum(1 - context.variance * curvature, DEFAULTS.least_tilted)
-    noise = np.zeros((len(at.error), 2)) if known else noise_sites(at, context)
+    noise = np.zeros((len(in_mean), 2)) if known else noise_sites(context, *of_noise)
     return Sites(
-        at.in_mean / share / context.precision**0.5,
+        in_mean / share / context.precision**0.5,
         curvature / share / context.precision,
         noise * [1.0, context.precision],
-        np.ones((len(at.error), 1)),
+        np.ones((len(in_mean), 1)),
     )
 
 
-def noise_sites(at: Derivatives, context: Context) -> np.ndarray:
-    """Sites of shape and rate of the noise's precision, (rows, 2).
+def noise_sites(
+    context: Context, error: np.ndarray, variance: np.ndarray, noise: np.ndarray
+) -> np.ndarray:
+    """Sites of shape and rate of the noise's precision, (rows, 2), where outcomes are Normal.
 
     Z, Z1 and Z2 are those of Gammas of shapes a, a + 1 and a + 2, each by the variance that it
     expects of the noise (Hernandez-Lobato and Adams 2015, section 2).
     """
     a, b = context.shape, context.rate
-    variances = [at.variance + at.noise * (a - 1) / (a - 1 + k) for k in range(3)]
-    z, z1, z2 = (-np.log(s) / 2 - at.error**2 / (2 * s) for s in variances)
+    variances = [variance + noise * (a - 1) / (a - 1 + k) for k in range(3)]
+    z, z1, z2 = (-np.log(s) / 2 - error**2 / (2 * s) for s in variances)
     # 1 / (Z Z2 / Z1^2 (a + 1) / a - 1), and 1 / (Z2 / Z1 (a + 1) / b - Z1 / Z a / b)
     shape = 1 / np.maximum(np.expm1(z + z2 - 2 * z1) * (1 + 1 / a) + 1 / a, 1 / (2 * a))
     rate = b / np.maximum(np.exp(z2 - z1) * (a + 1) - np.exp(z1 - z) * a, 1 / DEFAULTS.longest_rate)
@@ -431,15 +391,13 @@ def _gammas(
     fit: _Fit, sums: NoisyAverage[Sites], mean: np.ndarray, sd: np.ndarray, gammas: Gammas
 ) -> Gammas:
     """Set every Gamma to its prior's message plus the released sums."""
-    gammas, prior = dict(gammas), fit.network.prior
+    gammas, prior, of_noise = dict(gammas), fit.network.prior, fit.network.output.precision
     # every term of the prior holds one Gaussian latent, so two points do for all of them
     normal = [prior.point(mean + sign * sd) for sign in (1, -1)]
     for name in gammas:
-        shape, rate = prior.message(name, gammas, normal)
-        if name == fit.of_noise:
-            of_records = _noise_statistics(fit, sums)
-            shape, rate = shape + of_records[0], rate + of_records[1]
-        gammas[name] = (shape, rate)
+        added = _noise_statistics(fit, sums) if name == of_noise else (0.0, 0.0)
+        both = zip(prior.message(name, gammas, normal), added, strict=True)
+        gammas[name] = tuple(np.asarray(a + b) for a, b in both)
     return gammas
 
 
@@ -453,7 +411,7 @@ def _noise_statistics(fit: _Fit, sums: NoisyAverage[Sites]) -> Natural:
 
 def _floored(fit: _Fit, sums: NoisyAverage[Sites], gammas: Gammas, share: float) -> np.ndarray:
     """Precision sites, raised to the noise's edge and to those of a share of the records."""
-    unit = expected_precision(fit.of_noise, gammas)
+    unit = expected_precision(fit.network.output.precision, gammas)
     least = max(sums.variance.precision**0.5, share * fit.number(sums))
     return np.asarray(unit * np.maximum(sums.value.precision, least))
 
@@ -465,8 +423,8 @@ def _with_cavity(fit: _Fit, state: State) -> State:
     floored = _floored(fit, state.sums, state.gammas, DEFAULTS.least_share)
     mean, variance = cavity(linear, precision, floored, state.mean, number)
     share, shape, rate = site_share(number), 2.0, 1.0
-    if fit.of_noise:
-        a, b = (float(np.asarray(x).item()) for x in state.gammas[fit.of_noise])
+    if name := fit.network.output.precision:
+        a, b = (float(np.asarray(x).item()) for x in state.gammas[name])
         shape = max(a + 1 - share * sites.noise[0], DEFAULTS.least_shape)
         rate = (b - share * max(sites.noise[1], 0.0)) * shape / (a + 1)
     context = Context(mean, variance, shape, rate)
@@ -476,10 +434,10 @@ def _with_cavity(fit: _Fit, state: State) -> State:
 def _posterior(fit: _Fit, state: State) -> GaussianPosterior:
     """Return the factorised posterior around the average of the means."""
     blocks = {}
-    if fit.of_noise:
-        eta, of_records = state.gammas[fit.of_noise], _noise_statistics(fit, state.sums)
+    if name := fit.network.output.precision:
+        eta, of_records = state.gammas[name], _noise_statistics(fit, state.sums)
         prior = tuple(a - b for a, b in zip(eta, of_records, strict=True))
         block = NoisyBlock(prior, of_records, tuple(state.sums.variance.noise))
-        blocks = {fit.of_noise: partial(draw, GAMMA, block)}
+        blocks = {name: partial(draw, GAMMA, block)}
     average = state.average
     return GaussianPosterior(average.mean, state.variance, average.noise, state.gammas, blocks)

@@ -3,11 +3,10 @@
 psi = W z + c is linear in the loadings W, the intercept c and binary latents z of one record, and
 the outcomes are logistic in it. Loadings and intercept are identified by slopes at probe records.
 
-The vector of a record. With z~ = (z, 1) it is the score E[(kappa - omega psi) z~'] and a curvature
-E[z~ z~'] that all rows of the loadings share, so that its noise only preconditions; its last entry
-counts the records. Both have factors, so the norm of a record's vector needs neither of them. The
-latents take a damped mean-field update behind the wall, where Pólya-Gamma variables make the
-likelihood quadratic. All that follows from the released sum is post-processing.
+With z~ = (z, 1) a record's vector is the score E[(kappa - omega psi) z~'] and a curvature E[z~ z~']
+that all rows of the loadings share, so that its noise only preconditions; its last entry counts the
+records. Both have factors, so their norms need neither of them. The latents take damped mean-field
+updates behind the wall, where Pólya-Gamma variables make the likelihood quadratic.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV
 from scipy.special import expit
@@ -43,6 +41,7 @@ from pymc_dp.methods.conjugate import (
 from pymc_dp.methods.linear import (
     Predictor,
     VipsOptions,
+    at_zero,
     of_outcome,
     pg_weight,
     predictor_of,
@@ -50,9 +49,9 @@ from pymc_dp.methods.linear import (
 )
 from pymc_dp.methods.method import BELIEF_NETS, Compiled, Draws, Method, beside, too_narrow
 from pymc_dp.methods.options import NotConjugateError
-from pymc_dp.methods.prior import gradients, two_derivatives
+from pymc_dp.methods.prior import gradients
 from pymc_dp.model import Records
-from pymc_dp.model.graphs import AnyVariable, Tensor, pt
+from pymc_dp.model.graphs import AnyVariable, pt
 from pymc_dp.privacy.contribution import Batch, FactoredContribution, Noisy, Query
 
 
@@ -86,10 +85,7 @@ class Defaults(NamedTuple):
 DEFAULTS = Defaults()
 
 TRIALS = 3  # probe records at which the bilinear form is tried
-NARROW = (
-    ": closed-form updates take the latents of single records as known, and clip sums without "
-    "centring them"
-)
+NARROW = ": latents of single records are taken as known, and sums are clipped without centring"
 ARRAYS = 6  # arrays of length J and of length K + 1 of a record
 
 
@@ -100,8 +96,6 @@ class LatentPrior(NamedTuple):
     """The prior of one record's latents z."""
 
     name: str
-    shape: tuple[int, ...]  # the shape of one record's z, with a 1 along the records' axis
-    axis: int  # the records' axis
     parameter: np.ndarray  # prior log odds, (K,), if they are constants
     log_odds: str | None  # name of the Gaussian block that holds the log odds instead
 
@@ -112,17 +106,18 @@ class BeliefNet(NamedTuple):
     predictor: Predictor
     latent: LatentPrior  # the latents of single records
     loadings: str  # name of W
-    # whether W has a row for each latent, shape (K, J), and not one for each entry of psi
-    across: bool
+    across: bool  # whether W has shape (K, J), a row for each latent, and not (J, K)
     intercept: str | None  # name of c
     intercept_shape: tuple[int, ...]  # its shape, with J entries
     curvature: np.ndarray  # largest curvature of a record's log likelihood in psi, (J,)
     prior: ConjugatePrior  # of all shared latents
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """The lengths J of psi and K of z."""
-        return len(self.curvature), self.latent.parameter.size
+    def layout(self) -> Layout:
+        """A record's vector."""
+        j, n = len(self.curvature), self.latent.parameter.size + 1
+        scale = DEFAULTS.curvature_scale
+        return Layout({"score": Part((j, n)), "curvature": Part((n, n), scale, symmetric=True)})
 
     @property
     def moved(self) -> list[str]:
@@ -163,23 +158,19 @@ def latent_prior(records: Records) -> LatentPrior:
     if len(records.local_latents) != 1:
         names = ", ".join(f"`{name}`" for name in records.local_latents) or "no latent"
         raise NotConjugateError(f"{names} belong to single records, where there must be one")
-    [(name, axis)] = records.local_latents.items()
+    [name] = records.local_latents
     if records.of_units:
         raise NotConjugateError(f"`{name}` belongs to units of several records")
-    shape = tuple(1 if length is None else length for length in records.shapes[name])
     if records.distributions[name] is not BernoulliRV:
         raise NotConjugateError(
             f"`{name}`, which belongs to single records, is not binary (pm.Bernoulli): "
             f"method='dp_advi' integrates up to {MOST_LATENTS} normal latents of a record out"
         )
-    term = records.single.terms[records.term_names.index(name)]
-    _refuse_others(records, term, name)
-    empty = LatentPrior(name, shape, axis, np.ones(int(np.prod(shape))), None)
-    return _with_log_odds(records, term, empty)
+    return _with_log_odds(records, records.single.terms[records.term_names.index(name)], name)
 
 
-def _refuse_others(records: Records, term: AnyVariable, name: str) -> None:
-    """Every record must have the same prior: it is read at one probe record."""
+def _with_log_odds(records: Records, term: AnyVariable, name: str) -> LatentPrior:
+    """Read the log odds, the same for every record, off the prior's log density at 0 and 1."""
     ancestry = set(ancestors([term]))
     for other, x in records.single.inputs.items():
         if other != name and x in ancestry:
@@ -188,25 +179,18 @@ def _refuse_others(records: Records, term: AnyVariable, name: str) -> None:
                 "constants without an axis of the records, of shape (K,) or (), or declare "
                 f"`{other}` with public="
             )
-
-
-def _with_log_odds(records: Records, term: AnyVariable, prior: LatentPrior) -> LatentPrior:
-    """Read the log odds off the prior's log density at 0 and 1."""
-    ancestry = set(ancestors([term]))
-    names = [name for name, x in records.latents.items() if x in ancestry]
+    names = [other for other, x in records.latents.items() if x in ancestry]
     if not set(names) <= set(gaussian_latents(records)) or len(names) > 1:
-        raise NotConjugateError(f"the log odds of `{prior.name}` are not one Gaussian latent")
+        raise NotConjugateError(f"the log odds of `{name}` are not one Gaussian latent")
     evaluate, rng = at_point(records, records.single, [term]), np.random.default_rng(0)
     point = records.point | {n: rng.normal(size=records.point[n].shape) for n in names}
     # probe rows have latents of one value
     none, every = (evaluate(probe_rows(records, rng, [k]), point)[0] for k in (0, 1))
     log_odds = (every - none).ravel()
-    if not names:
-        return prior._replace(parameter=log_odds)
-    b = point[names[0]]
-    if b.size != log_odds.size or not nearly_equal(b.ravel(), log_odds):
-        raise NotConjugateError(f"`{names[0]}` is not the log odds of `{prior.name}`, one for each")
-    return prior._replace(log_odds=names[0])
+    for other in names:
+        if not _same(point[other].ravel(), log_odds):
+            raise NotConjugateError(f"`{other}` is not the log odds of `{name}`, one for each")
+    return LatentPrior(name, log_odds, names[0] if names else None)
 
 
 def _predictor(records: Records, latent: str) -> Predictor:
@@ -226,21 +210,20 @@ def _roles(
     """Identify loadings and intercept by the slopes of u'psi, for a random u, at random latents."""
     z, u, slopes = _slopes(records, predictor, latent)
     along, across = u[:, None] * z[:, None, :], z[:, :, None] * u
-    loaded = {name: [_same(slope, x) for x in (along, across)] for name, slope in slopes.items()}
-    # of one number it is not known whether it is W or its transpose
-    loadings = [name for name, either in loaded.items() for same in either if same]
-    even = np.broadcast_to(u, (TRIALS, u.size))
-    constant = [name for name, slope in slopes.items() if _same(slope.reshape(TRIALS, -1), even)]
-    intercepts = [name for name in constant if name not in loadings]
-    for name in slopes:
-        if name not in loadings + intercepts:
+    even, intercepts, loadings = np.tile(u, (TRIALS, 1)), [], []
+    for name, slope in slopes.items():
+        # of one number it is not known whether it is W or its transpose
+        sides = [side is across for side in (along, across) if _same(slope, side)]
+        loadings += [(name, is_across) for is_across in sides]
+        if not sides and _same(slope.reshape(TRIALS, -1), even):
+            intercepts.append(name)
+        elif not sides:
             raise NotConjugateError(
                 f"`{name}` is neither the loadings of `{latent.name}` nor an intercept"
             )
     if len(loadings) != 1 or len(intercepts) > 1:
         raise NotConjugateError(f"`{latent.name}` has not one matrix of loadings")
-    is_along, _ = loaded[loadings[0]]
-    return loadings[0], not is_along, intercepts[0] if intercepts else None
+    return *loadings[0], intercepts[0] if intercepts else None
 
 
 def _slopes(
@@ -250,8 +233,8 @@ def _slopes(
     rng, ancestry = np.random.default_rng(0), set(ancestors([predictor.psi]))
     z = np.stack([rng.integers(0, 2, latent.parameter.size) for _ in range(TRIALS)])
     rows = probe_rows(records, rng, [1] * TRIALS)
-    by_row = np.moveaxis(rows[latent.name], latent.axis, 0)
-    rows[latent.name] = np.moveaxis(z.reshape(by_row.shape), 0, latent.axis)
+    by_row = np.moveaxis(rows[latent.name], records.local_latents[latent.name], 0)
+    by_row[...] = z.reshape(by_row.shape)
     u = rng.uniform(1, 2, predictor.shape)
     names = [name for name in gaussian_latents(records) if records.latents[name] in ancestry]
     graphs = gradients((predictor.psi * u).sum(), [records.latents[name] for name in names])
@@ -268,34 +251,27 @@ def _same(first: np.ndarray, second: np.ndarray) -> bool:
 def curvature_at_zero(records: Records, predictor: Predictor) -> np.ndarray:
     """Find the curvature at psi = 0, (J,), and prove that it is the same for every record."""
     rows = probe_rows(records, np.random.default_rng(0), [0, 1, 1])
-    [second] = where_zero(records, [_at_zero(predictor)[1]], "python")(rows)
+    [second] = where_zero(records, [at_zero(predictor)[1]], "python")(rows)
     first, *others = -second.reshape(len(second), -1)
     if not all(nearly_equal(first, other) for other in others) or not (first > 0).all():
         raise NotConjugateError("the curvature of the likelihood differs from record to record")
     return np.asarray(first)
 
 
-def _at_zero(predictor: Predictor) -> list[Tensor]:
-    """Graphs of the log likelihood's slope, its second derivative and itself, at psi = 0."""
-    value, zeros = predictor.log_likelihood, {predictor.cut: predictor.psi.zeros_like()}
-    graphs = [*two_derivatives(value, predictor.cut), value]
-    return list(clone_replace(graphs, zeros, rebuild_strict=False))
-
-
 def scores_at_zero(
     records: Records, structure: BeliefNet, backend: str
 ) -> Callable[[Batch], np.ndarray]:
     """Compile the slope of each record's log likelihood at psi = 0, shape (rows, J)."""
-    latent, (slope, _, value) = structure.latent, _at_zero(structure.predictor)
+    latent, (slope, _, value) = structure.latent, at_zero(structure.predictor)
     # a record outside the likelihood's support must not contribute
     slope = pt.switch(pt.isinf(value), np.nan, slope.ravel())
-    evaluate, inputs = for_each_row(records, [slope], backend), records.batch.inputs
-    zero = np.zeros((), inputs[latent.name].type.dtype)
+    evaluate, shapes = for_each_row(records, [slope], backend), records.shapes
 
     def compute(batch: Batch) -> np.ndarray:
-        count = next(value.shape[records.batch.axis[inputs[name]]] for name, value in batch.items())
-        shape = (*latent.shape[: latent.axis], count, *latent.shape[latent.axis + 1 :])
-        return evaluate({**batch, latent.name: np.broadcast_to(zero, shape)}, ones(records))[0]
+        count = next(x.shape[shapes[name].index(None)] for name, x in batch.items())
+        shape = [count if length is None else length for length in shapes[latent.name]]
+        zeros = np.zeros(shape, records.batch.inputs[latent.name].type.dtype)
+        return evaluate(batch | {latent.name: zeros}, ones(records))[0]
 
     return compute
 
@@ -304,7 +280,7 @@ def side_by_side(
     structure: BeliefNet, values: Mapping[str, Natural]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Arrange two values of every loading and of every intercept, each (J, K + 1); 0 for none."""
-    nothing = (np.zeros(structure.shape[0]),) * 2
+    nothing = (np.zeros_like(structure.curvature),) * 2
     intercept = values[structure.intercept] if structure.intercept else nothing
     first, second = (
         np.column_stack([structure.matrix(loadings), last.ravel()])
@@ -335,10 +311,8 @@ def roles(records: Records, structure: BeliefNet) -> dict[str, str]:
         roles[structure.intercept] = "intercept of a belief net"
     if structure.latent.log_odds:
         roles[structure.latent.log_odds] = f"log odds of `{structure.latent.name}`"
-    for name in records.term_names:
-        roles[name] = "binary outcome of a belief net"
-    roles[structure.latent.name] = "binary latents of single records"
-    return roles
+    roles |= dict.fromkeys(records.term_names, "binary outcome of a belief net")
+    return roles | {structure.latent.name: "binary latents of single records"}
 
 
 # --- the method --------------------------------------------------------------------------------
@@ -352,10 +326,6 @@ class Context(NamedTuple):
     log_odds: np.ndarray  # of the latents' prior, (K,)
 
 
-# weighted sums over records, or the norms of their parts for every record, (rows,)
-Sums = dict[str, np.ndarray]  # "score" and "curvature"
-
-
 class State(NamedTuple):
     """Where a fit stands: released values and what follows from them."""
 
@@ -363,9 +333,7 @@ class State(NamedTuple):
     curvature: np.ndarray  # average of the released curvatures
     posterior: Posterior  # {latent: natural parameters}
     noise: np.ndarray  # variance of the privacy noise on an entry of each column of the means
-    # predicted standard deviation of one full step's noise in a predictor, relative to its own
-    # scale
-    noise_of_psi: float
+    noise_of_psi: float  # predicted sd of a full step's noise in a predictor, over its own scale
 
 
 def build(records: Records, structure: BeliefNet, settings: VipsOptions) -> Method:
@@ -375,26 +343,22 @@ def build(records: Records, structure: BeliefNet, settings: VipsOptions) -> Meth
     (off-diagonals times sqrt 2), clipped jointly. A record's latents are inferred behind the wall
     and never released.
     """
-    families, layout = structure.prior.families, layout_of(structure.shape)
-    infer = inference_of(structure, settings.iterations)
-    doubt = too_narrow(families, NARROW)
+    families, doubt = structure.prior.families, too_narrow(structure.prior.families, NARROW)
     least = DEFAULTS.sample_rate
     rate = settings.batch_share(DEFAULTS.batch, (least, 1.0), least)
-    clip_norm = DEFAULTS.clip_norm * structure.shape[0] ** 0.5
+    clip_norm = DEFAULTS.clip_norm * len(structure.curvature) ** 0.5
 
     def compile_parts(backend: str) -> Compiled:
         slopes = scores_at_zero(records, structure, backend)
-        contributions = {"statistics": contribution(layout, slopes, infer)}
-        return Compiled(contributions, partial(update, structure, settings.records_in_sums))
+        statistics = contribution(structure, slopes, settings.iterations)
+        updating = partial(update, structure, settings.records_in_sums)
+        return Compiled({"statistics": statistics}, updating)
 
     def plain(state: State, draws: int, rng: np.random.Generator) -> Draws:
         return sample(families, state.posterior, draws, rng)
 
-    def wide(state: State, draws: int, rng: np.random.Generator) -> Draws:
-        return sample(families, state.posterior | _widened(structure, state), draws, rng)
-
     return Method(
-        size=layout.size,
+        size=structure.layout.size,
         releases=(settings.release_spec(DEFAULTS.releases, clip_norm, rate),),
         compile=compile_parts,
         init=partial(start, records, structure),
@@ -402,7 +366,7 @@ def build(records: Records, structure: BeliefNet, settings: VipsOptions) -> Meth
             "statistics", context_at(structure, _moments(structure, state.posterior))
         ),
         posterior=plain,
-        noise_aware=beside(plain, wide),
+        noise_aware=beside(plain, lambda state, *terms: plain(_widened(structure, state), *terms)),
         describe=partial(_describe, records, structure),
         trace=lambda state: {"noise_of_psi": ((), state.noise_of_psi)},
         settings={},
@@ -427,7 +391,7 @@ def start(records: Records, structure: BeliefNet, rng: np.random.Generator) -> S
         if name == structure.loadings and np.unique(mean).size == 1:
             mean = scale * rng.normal(size=mean.shape)
         posterior[name] = (mean / scale**2, np.full(mean.shape, scale**-2))
-    n = structure.shape[1] + 1
+    n = structure.latent.parameter.size + 1
     return State(0, np.eye(n), posterior, np.zeros(n), 0.0)
 
 
@@ -443,26 +407,15 @@ def context_at(structure: BeliefNet, moments: Mapping[str, Natural]) -> Context:
     return Context(mean, sd**2, log_odds)
 
 
-def layout_of(shape: tuple[int, int]) -> Layout:
-    """Lay out a record's vector for J outcomes and K latents."""
-    j, n = shape[0], shape[1] + 1
-    scale = DEFAULTS.curvature_scale
-    return Layout({"score": Part((j, n)), "curvature": Part((n, n), scale, symmetric=True)})
-
-
 class Moments(NamedTuple):
     """Of a batch, one row a record."""
 
     residual: np.ndarray  # kappa - omega E psi
     features: np.ndarray  # probabilities p that latents are 1, and a one
     weight: np.ndarray  # omega
+    spread: np.ndarray  # variances p (1 - p) of (z, 1)
 
-    @property
-    def spread(self) -> np.ndarray:
-        """Variances p (1 - p) of (z, 1)."""
-        return np.asarray(self.features * (1 - self.features))
-
-    def norms(self, context: Context) -> Sums:
+    def norms(self, context: Context) -> dict[str, np.ndarray]:
         """Norms of r z~' - omega u' o W and of p~ p~' + diag(u)."""
         p, u = self.features, self.spread
         straight = np.vecdot(self.residual, self.residual) * np.vecdot(p, p)
@@ -474,7 +427,7 @@ class Moments(NamedTuple):
         squares += 1e-12 * (straight + correction)
         return {"score": np.sqrt(squares), "curvature": np.sqrt(curvature)}
 
-    def sums(self, context: Context, weights: np.ndarray) -> Sums:
+    def sums(self, context: Context, weights: np.ndarray) -> dict[str, np.ndarray]:
         """Weighted sums over records."""
         p, u = self.features, self.spread
         residual, weight = (weights[:, None] * x for x in (self.residual, self.weight))
@@ -484,17 +437,10 @@ class Moments(NamedTuple):
         }
 
 
-# (slopes at psi = 0, (rows, J), Context) -> moments of the latents of a batch, one row a record
-Infer = Callable[[np.ndarray, Context], Moments]
-
-
-def inference_of(structure: BeliefNet, iterations: int | None) -> Infer:
-    """Choose how often the records' latents are updated."""
-    return partial(infer, structure.curvature, iterations or DEFAULTS.sweeps)
-
-
-def infer(curvature: np.ndarray, sweeps: int, slopes: np.ndarray, context: Context) -> Moments:
-    """E-step: start at the prior, update all latents at once, ``sweeps`` times."""
+def infer(
+    structure: BeliefNet, sweeps: int | None, slopes: np.ndarray, context: Context
+) -> Moments:
+    """E-step at slopes (rows, J) at psi = 0: from the prior, update all latents at once."""
     loadings, intercept = context.mean[:, :-1], context.mean[:, -1]
     squares, second = loadings**2, loadings**2 + context.variance[:, :-1]
     transposed = (np.ascontiguousarray(x.T) for x in (loadings, squares, second))
@@ -504,9 +450,9 @@ def infer(curvature: np.ndarray, sweeps: int, slopes: np.ndarray, context: Conte
     def weigh(p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         psi = p @ across + intercept
         spread = p @ across_second - p**2 @ across_squares + context.variance[:, -1]
-        return psi, curvature * pg_weight(np.sqrt(psi**2 + np.maximum(spread, 0.0)))
+        return psi, structure.curvature * pg_weight(np.sqrt(psi**2 + np.maximum(spread, 0.0)))
 
-    for _ in range(sweeps):
+    for _ in range(sweeps or DEFAULTS.sweeps):
         p = expit(log_odds)
         psi, omega = weigh(p)
         fresh = (slopes - omega * psi) @ loadings + p * (omega @ squares) - omega @ second / 2
@@ -514,19 +460,20 @@ def infer(curvature: np.ndarray, sweeps: int, slopes: np.ndarray, context: Conte
     p = expit(log_odds)
     psi, omega = weigh(p)
     with_one = np.concatenate([p, np.ones((len(p), 1))], axis=1)
-    return Moments(slopes - omega * psi, with_one, omega)
+    return Moments(slopes - omega * psi, with_one, omega, with_one * (1 - with_one))
 
 
 def contribution(
-    layout: Layout, slopes: Callable[[Batch], np.ndarray], infer: Infer
+    structure: BeliefNet, slopes: Callable[[Batch], np.ndarray], sweeps: int | None
 ) -> FactoredContribution:
     """Contribute score and curvature; the context is a `Context`."""
+    layout = structure.layout
     return FactoredContribution(
         layout.size,
         ARRAYS * sum(layout.parts["score"].shape),
         norms=lambda at, context: layout.norms(at.norms(context)),
         weighted_sum=lambda at, context, weights: layout.pack(at.sums(context, weights)),
-        prepare=lambda batch, context: infer(slopes(batch), context),
+        prepare=lambda batch, context: infer(structure, sweeps, slopes(batch), context),
         parts_norm=np.inf,  # the parts of a score may cancel within a record
     )
 
@@ -535,12 +482,9 @@ class Curvature(NamedTuple):
     """Estimates from the released curvatures."""
 
     average: np.ndarray  # as released
-    # positive definite: eigenvalues raised to the largest that noise alone would have, and
-    # divided by ``share``
-    corrected: np.ndarray
+    corrected: np.ndarray  # eigenvalues raised to the largest of noise alone, over ``share``
     number: float  # the number of records, likewise
-    # what clipping leaves of a record, on average, if the number of records is declared
-    share: float
+    share: float  # what clipping leaves of a record, if the number of records is declared
     inverse_trace: float  # sum of the inverse eigenvalues over the count
 
 
@@ -550,7 +494,7 @@ def update(
     """Average the curvature, move the means, then update everything behind them."""
     rate = noisy.sample_rate
     sd = noisy.sd / rate
-    sums = layout_of(structure.shape).unpack(noisy.value / rate)
+    sums = structure.layout.unpack(noisy.value / rate)
     curvature = averaged(state.t, state.curvature, sums["curvature"], sd, num_records)
     # noise, and the error of a drawn batch, in steps of psi relative to the outcomes' own scale
     own = float(np.mean(1 / structure.curvature))
@@ -560,10 +504,8 @@ def update(
     rho = step_length(state.t, float(np.hypot(noise_of_psi, of_batch)))
     mean, alpha, spread = _step(structure, state.posterior, sums["score"], curvature, rho)
     precisions = structure.curvature[:, None] * np.diag(curvature.corrected) + alpha
-    precision = split(structure, precisions)
-    moved: Posterior = {
-        name: (m * precision[name], precision[name]) for name, m in split(structure, mean).items()
-    }
+    linear, precision = (split(structure, x) for x in (mean * precisions, precisions))
+    moved: Posterior = {name: (linear[name], precision[name]) for name in linear}
     moved |= _moved_log_odds(structure, state.posterior, curvature, rho)
     posterior = structure.follow(state.posterior | moved)
     noise = (1 - rho) ** 2 * state.noise + (rho * sd / curvature.share) ** 2 * spread
@@ -649,19 +591,18 @@ def _moved_log_odds(
     return {name: (precision * mean + rho * slope, precision)}
 
 
-def _widened(structure: BeliefNet, state: State) -> Posterior:
+def _widened(structure: BeliefNet, state: State) -> State:
     """Loadings and intercept, with variances that include the noise."""
-    wide: Posterior = {}
+    wide = dict(state.posterior)
     for name, noise in _noise_sd(structure, state).items():
-        mean, sd = NORMAL.moments(state.posterior[name])
+        mean, sd = NORMAL.moments(wide[name])
         precision = 1 / (sd**2 + noise**2)
         wide[name] = (mean * precision, precision)
-    return wide
+    return state._replace(posterior=wide)
 
 
 def _noise_sd(structure: BeliefNet, state: State) -> dict[str, np.ndarray]:
-    sd = np.broadcast_to(np.sqrt(state.noise), (structure.shape[0], len(state.noise)))
-    return split(structure, sd)
+    return split(structure, np.tile(np.sqrt(state.noise), (len(structure.curvature), 1)))
 
 
 def _describe(records: Records, structure: BeliefNet, state: State) -> xr.Dataset:

@@ -7,7 +7,7 @@ components of a mixture start at the same place, something comes before (`start_
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -37,6 +37,7 @@ from pymc_dp.methods.conjugate import (
     draw,
     families_of,
     flat_moments,
+    for_each_row,
     nearly_equal,
     probe_point,
     probe_rows,
@@ -67,7 +68,7 @@ from pymc_dp.methods.mixture.sketch import recognised_start
 from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError, refuse_local_latents
 from pymc_dp.model import Records
-from pymc_dp.model.graphs import AnyVariable, Tensor, pt
+from pymc_dp.model.graphs import Tensor, pt
 from pymc_dp.privacy.contribution import Batch, Noisy, Query, RowContribution
 from pymc_dp.privacy.norms import row_norms
 
@@ -77,23 +78,15 @@ class Defaults(NamedTuple):
 
     releases: int = 20
     noiseless_releases: int = 100  # without noise, more steps cost nothing
-    # a few statistics near 1 each; where all records' have one norm, that norm
-    clip_norm: float = 3.0
-    # of the sums that find the components which rounds then fit: how many, and their share of the
-    # budget
-    releases_of_start: int = 10
-    share_of_start: float = 0.3
+    clip_norm: float = 3.0  # a few statistics near 1 each, where records have no common norm
+    releases_of_start: int = 10  # of sums, for the components which rounds then fit
+    share_of_start: float = 0.3  # of the budget, for these
     start_precision: float = 10.0  # of a mixture's components over the prior's, so that they differ
 
 
 DEFAULTS = Defaults()
-# made-up values of every outcome: both of a Bernoulli variable, and two categories
-OUTCOMES = (0, 1)
 SMALLEST_UNIT = 1e-12
-OVERLAPPING = (
-    " where components overlap: closed-form updates count records as if it were known to which "
-    "component they belong"
-)
+OVERLAPPING = " where components overlap: records are counted as if their components were known"
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,22 +95,16 @@ class Structure:
 
     records: Records
     prior: ConjugatePrior
-    # families of the blocks in the likelihood; nothing is released about the others, which follow
-    # from these
+    # of the blocks in the likelihood; nothing is released about the others, which follow from them
     in_likelihood: dict[str, ExponentialFamily]
     mixtures: tuple[Mixture, ...]
     completed: Tensor  # the log likelihood of one record, its mixtures' components weighted
     backend: str = "python"
 
     @property
-    def families(self) -> Mapping[str, ExponentialFamily]:
-        """The family of every block."""
-        return self.prior.families
-
-    @property
     def gaussian(self) -> list[str]:
         """Names of the Gaussian latents."""
-        return [name for name, family in self.families.items() if family is NORMAL]
+        return [name for name, family in self.prior.families.items() if family is NORMAL]
 
     @property
     def has_probabilities_alone(self) -> bool:
@@ -141,7 +128,7 @@ class Structure:
         """Natural parameters of a likelihood without records."""
         return {
             name: (np.zeros(self.shape(name)),) * len(family.parameters)
-            for name, family in self.families.items()
+            for name, family in self.prior.families.items()
         }
 
     def within_bounds(self, likelihood: NoisyAverage[Posterior]) -> Posterior:
@@ -149,40 +136,33 @@ class Structure:
         value, variance = likelihood
         return {
             name: within_bounds(family, value[name], variance[name])
-            for name, family in self.families.items()
+            for name, family in self.prior.families.items()
         }
 
     @property
     def layout(self) -> Layout:
         """A record's vector: all natural parameters of the blocks in the likelihood."""
-        blocks = self.in_likelihood.items()
-        return Layout(
-            {name: Part((len(family.parameters), *self.shape(name))) for name, family in blocks}
-        )
+        families = self.in_likelihood
+        return Layout({n: Part((len(f.parameters), *self.shape(n))) for n, f in families.items()})
 
     def responsibilities(self, batch: Batch, rules: Iterable[Rule]) -> list[np.ndarray]:
         """E-step: softmax of the expected log joint densities; one array a mixture."""
         if not self.mixtures:
             return []
-        expected = average(partial(self.joint, batch), rules)
-        axes = [tuple(a + 1 for a in mixture.axis) for mixture in self.mixtures]
-        return [softmax(x, axis=axis) for x, axis in zip(expected, axes, strict=True)]
+        pairs = zip(average(partial(self.joint, batch), rules), self.mixtures, strict=True)
+        return [softmax(x, axis=tuple(a + 1 for a in mixture.axis)) for x, mixture in pairs]
 
     def expected(
         self, name: str, batch: Batch, weights: list[np.ndarray], posterior: Posterior
     ) -> Natural:
         """Statistics of one block: its own reference point, the other blocks averaged."""
-        rules = rules_of(self.families, posterior, own=name)
+        rules = rules_of(self.prior.families, posterior, own=name)
         of_block = self.statistics[name]
         return tuple(average(lambda point: of_block(batch, point, *weights), rules))
 
     def references(self, posterior: Posterior) -> Point:
         """Return the reference point of every block."""
-        return {name: f.reference(posterior[name]) for name, f in self.families.items()}
-
-    def in_support(self, batch: Batch, posterior: Posterior) -> np.ndarray:
-        """Whether each record is in the likelihood's support, (rows,)."""
-        return self._support(batch, self.references(posterior))[0]
+        return {name: f.reference(posterior[name]) for name, f in self.prior.families.items()}
 
     @cached_property
     def statistics(self) -> dict[str, AtPoint]:
@@ -195,20 +175,14 @@ class Structure:
         for name, family in self.in_likelihood.items():
             one = family.statistics(self.completed, self.records.latents[name])
             rows = [checked(self.records, row) for row in by_record(self.records, one, weights)]
-            compiled[name] = self._compiled(rows, list(weights.values()))
+            further = list(weights.values())
+            compiled[name] = at_point(self.records, self.records.batch, rows, further, self.backend)
         return compiled
 
     @cached_property
     def joint(self) -> AtPoint:
         """Log joint densities of every mixture's components."""
-        return self._compiled(by_record(self.records, [mixture.joint for mixture in self.mixtures]))
-
-    @cached_property
-    def _support(self) -> AtPoint:
-        return self._compiled([pt.isfinite(self.records.batch.log_likelihood())])
-
-    def _compiled(self, rows: list[Tensor], further: Sequence[AnyVariable] = ()) -> AtPoint:
-        return at_point(self.records, self.records.batch, rows, further, self.backend)
+        return for_each_row(self.records, [each.joint for each in self.mixtures], self.backend)
 
 
 def recognise(records: Records) -> Structure:
@@ -245,27 +219,19 @@ def _complete(records: Records) -> tuple[tuple[Mixture, ...], Tensor]:
 
 def roles(records: Records, structure: Structure) -> dict[str, str]:
     """Say what each latent and each term is to the updates."""
-    roles = {name: f"{family.name} block" for name, family in structure.families.items()}
+    roles = {name: f"{family.name} block" for name, family in structure.prior.families.items()}
     for name, term in zip(records.term_names, records.single.terms, strict=True):
         roles[name] = "finite mixture" if mixture_of(term) else "conjugate likelihood"
     return roles
-
-
-class Context(NamedTuple):
-    """Public values that a record's vector depends on."""
-
-    posterior: Posterior  # under which statistics are expected
-    # by latent: the curvature of one probe row, in units of which Gaussian statistics are taken
-    units: dict[str, np.ndarray]
 
 
 class State(NamedTuple):
     """Where a fit stands: released values and what follows from them."""
 
     t: int
-    # the likelihood's part of natural parameters, averaged over releases
-    likelihood: NoisyAverage[Posterior]
-    context: Context  # the posterior, at which the next batch is evaluated
+    likelihood: NoisyAverage[Posterior]  # its part of natural parameters, over releases
+    posterior: Posterior  # under which the statistics of the next batch are expected
+    units: dict[str, np.ndarray]  # of Gaussian statistics: the curvature of one probe row
 
 
 def build(records: Records, structure: Structure, settings: VipsOptions) -> Method | OnScale:
@@ -276,23 +242,18 @@ def build(records: Records, structure: Structure, settings: VipsOptions) -> Meth
     Before these, or before rounds, Gaussian components of known covariance that start at one place
     take one release of a sketch (`sketch_start`); others of one start a few sums before rounds.
     """
-    norm = common_norm(structure)
-    rounds = settings.rounds_from()
-    if norm is None and not structure.mixtures and rounds:
-        return rounds
-    families = structure.families
-    exact = norm is not None or (bool(structure.mixtures) and structure.has_probabilities_alone)
+    families, norm = structure.prior.families, common_norm(structure)
     doubts: list[Doubt] = []
-    if settings.noisy and not exact:
+    if norm is None and not (structure.mixtures and structure.has_probabilities_alone):
         doubts.append(uncentred(records.term_names, BY_ROUNDS))
-    if settings.noisy and structure.mixtures:
+    if structure.mixtures:
         doubts.append(too_narrow(structure.in_likelihood, OVERLAPPING))
     count = DEFAULTS.releases if settings.noisy else DEFAULTS.noiseless_releases
     if _depend_on_records_alone(structure):
         count = 1
 
     def plain(state: State, draws: int, rng: np.random.Generator) -> Draws:
-        return sample(families, state.context.posterior, draws, rng)
+        return sample(families, state.posterior, draws, rng)
 
     method = Method(
         size=structure.layout.size,
@@ -302,36 +263,35 @@ def build(records: Records, structure: Structure, settings: VipsOptions) -> Meth
             partial(_update, structure, settings.rate),
         ),
         init=partial(initial_state, structure),
-        query=lambda state, rng: Query("statistics", state.context),
+        query=lambda state, rng: Query("statistics", (state.posterior, state.units)),
         posterior=plain,
         noise_aware=beside(plain, partial(_noise_aware, structure)),
         describe=lambda state: describe(
-            records, families, state.context.posterior, state.likelihood.variance
+            records, families, state.posterior, state.likelihood.variance
         ),
-        trace=lambda state: {
-            "mean_path": (("rows",), flat_moments(families, state.context.posterior)[0])
-        },
+        trace=lambda state: {"mean_path": (("rows",), flat_moments(families, state.posterior)[0])},
         settings={"form": "absolute"},
         algorithms=(VARIATIONAL_BAYES,),
-        doubts=lambda state: tuple(doubts),
+        doubts=lambda state: tuple(doubts) if settings.noisy else (),
         defaults=(DEFAULTS,),
     )
-    if not structure.mixtures:
-        return method
     number = settings.records_in_sums
     rounds = settings.rounds_from(partial(start_of_rounds, structure, number, method))
-    if rounds:
+    if norm is None and rounds:
         return rounds
     sketched = recognised_start(records, number)
     if sketched is None:
         return method
-    prior = _prior(structure, np.random.default_rng(0))
-    return chain(*sketched.stages(method, partial(_start, structure, prior)))
+
+    def begin(points: Values) -> State:
+        return initial_state(structure, np.random.default_rng(0), points)
+
+    return chain(*sketched.stages(method, begin))
 
 
 def algorithm(records: Records, structure: Structure) -> str:
     """Return what fits a model by default."""
-    return NEWTON if structure.mixtures or common_norm(structure) is None else VARIATIONAL_BAYES
+    return NEWTON if common_norm(structure) is None else VARIATIONAL_BAYES
 
 
 def common_norm(structure: Structure) -> float | None:
@@ -340,42 +300,42 @@ def common_norm(structure: Structure) -> float | None:
     if structure.mixtures or not structure.has_probabilities_alone:
         return None
     rng = np.random.default_rng(0)
-    batch = probe_rows(structure.records, rng, OUTCOMES)
+    # both values of a Bernoulli variable, and two categories
+    batch = probe_rows(structure.records, rng, (0, 1))
     posterior = {n: f.random_parameters(structure.shape(n), rng) for n, f in families.items()}
-    parts = [x for n in families for x in structure.expected(n, batch, [], posterior)]
-    norms = row_norms(np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1))
-    # a likelihood that rules one of them out is neither Bernoulli nor categorical
-    possible = structure.in_support(batch, posterior).all()
-    equal = possible and norms[0] > 0 and np.allclose(norms, norms[0], rtol=1e-9, atol=0)
+    # nan where a likelihood rules one of them out, and is neither Bernoulli nor categorical
+    rows = contribution(structure).prepare(batch, (posterior, dict.fromkeys(families, 1.0)))
+    norms = row_norms(rows)
+    equal = norms[0] > 0 and np.allclose(norms, norms[0], rtol=1e-9, atol=0)
     return float(norms[0]) if equal else None
 
 
 def _depend_on_records_alone(structure: Structure) -> bool:
     """Whether every block's statistics are functions of the record alone."""
-    if structure.mixtures:
-        return False
     latents = structure.records.latents
-    for name, family in structure.families.items():
-        statistics = family.statistics(structure.completed, latents[name])
-        if {*latents.values()}.difference([latents[name]]).intersection(ancestors(statistics)):
+    for name, family in structure.in_likelihood.items():
+        above = set(ancestors(family.statistics(structure.completed, latents[name])))
+        if any(x in above for other, x in latents.items() if other != name):
             return False
-    return True
+    return not structure.mixtures
 
 
 def contribution(structure: Structure) -> RowContribution:
-    """Contribute expected sufficient statistics, block by block; the context is a `Context`."""
-    layout = structure.layout
+    """Contribute expected statistics, block by block; the context is (posterior, units)."""
+    layout, graph = structure.layout, structure.records.batch
+    # a record outside the likelihood's support must not contribute
+    is_possible = [pt.isfinite(graph.log_likelihood())]
+    in_support = at_point(structure.records, graph, is_possible, (), structure.backend)
 
-    def prepare(batch: Batch, context: Context) -> np.ndarray:
+    def prepare(batch: Batch, context: tuple[Posterior, dict[str, np.ndarray]]) -> np.ndarray:
         posterior, units = context
-        weights = structure.responsibilities(batch, rules_of(structure.families, posterior))
+        weights = structure.responsibilities(batch, rules_of(structure.prior.families, posterior))
         parts = {}
         for name, family in structure.in_likelihood.items():
             expected = structure.expected(name, batch, weights, posterior)
             at = family.reference(posterior[name])
             parts[name] = np.stack(family.whiten(expected, at, units[name]), axis=1)
-        # a record outside the likelihood's support must not contribute
-        inside = structure.in_support(batch, posterior)
+        [inside] = in_support(batch, structure.references(posterior))
         return np.where(inside[:, None], layout.pack(parts), np.nan)
 
     return RowContribution(
@@ -383,37 +343,33 @@ def contribution(structure: Structure) -> RowContribution:
     )
 
 
-def initial_state(structure: Structure, rng: np.random.Generator) -> State:
-    """Start at the prior; components of a mixture start at different public points."""
-    # these are the author's initial values where they differ, else draws from the prior
-    posterior = _prior(structure, rng)
+def initial_state(
+    structure: Structure, rng: np.random.Generator, points: Values | None = None
+) -> State:
+    """Start from the prior, with some latents near given points, or a mixture's public ones."""
+    families = structure.prior.families
+    posterior = {n: f.random_parameters(structure.shape(n), rng) for n, f in families.items()}
+    posterior = structure.prior.coordinate_ascent(families, {}, posterior)
+    points = _public_points(structure, posterior, rng) if points is None else points
+    for name, point in points.items():
+        posterior[name] = families[name].around(posterior[name], point, DEFAULTS.start_precision)
+    nothing = NoisyAverage(structure.zeros(), structure.zeros())
+    return State(0, nothing, posterior, units_at(structure, posterior))
+
+
+def _public_points(structure: Structure, prior: Posterior, rng: np.random.Generator) -> Values:
+    """Initial values of a mixture's components where they differ, else draws from the prior."""
     points = {}
     for name in structure.gaussian or _of_components(structure) if structure.mixtures else ():
-        family, eta = structure.families[name], posterior[name]
+        family, eta = structure.prior.families[name], prior[name]
         drawn = family.sample(family.around(eta, family.reference(eta), 1.0), 1, rng)[0]
         points[name] = structure.records.point[name] if structure.differs(name) else drawn
-    return _start(structure, posterior, points)
-
-
-def _prior(structure: Structure, rng: np.random.Generator) -> Posterior:
-    families = structure.families
-    posterior = {n: f.random_parameters(structure.shape(n), rng) for n, f in families.items()}
-    return structure.prior.coordinate_ascent(families, {}, posterior)
-
-
-def _start(structure: Structure, posterior: Posterior, points: Values) -> State:
-    """Start from the prior, with some latents near given points."""
-    posterior = posterior | {
-        name: structure.families[name].around(posterior[name], point, DEFAULTS.start_precision)
-        for name, point in points.items()
-    }
-    nothing = NoisyAverage(structure.zeros(), structure.zeros())
-    return State(0, nothing, context_at(structure, posterior))
+    return points
 
 
 def _of_components(structure: Structure) -> list[str]:
     """Names of the latents by which components differ, other than their weights."""
-    records, families, rng = structure.records, structure.families, np.random.default_rng(0)
+    records, families, rng = structure.records, structure.prior.families, np.random.default_rng(0)
     batch = probe_rows(records, rng, (0, 1, 1))
     first, second = (probe_point(records, families, rng) for _ in range(2))
 
@@ -431,40 +387,36 @@ def start_of_rounds(structure: Structure, number: int | None, sums: Method) -> P
     """Separate components of one start: by a sketch where one can show them, else by sums."""
     if sketched := recognised_start(structure.records, number):
         return sketched
+    if not structure.mixtures:
+        return None
     if any(map(structure.differs, structure.gaussian or _of_components(structure))):
         return None  # the author's initial values separate the components
-    [release] = sums.releases
-    few = dataclasses.replace(
-        release, count=DEFAULTS.releases_of_start, share=DEFAULTS.share_of_start
-    )
+    share, [release] = DEFAULTS.share_of_start, sums.releases
+    few = dataclasses.replace(release, count=DEFAULTS.releases_of_start, share=share)
     own = sums._replace(releases=(few,))
-    return PrivateStart(
-        DEFAULTS.share_of_start,
-        own._asdict(),
-        lambda state: structure.references(state.context.posterior),
-    )
+    return PrivateStart(share, own._asdict(), lambda state: structure.references(state.posterior))
 
 
 def _update(
     structure: Structure, rate: Callable[[int], float], state: State, query: Query, noisy: Noisy
 ) -> State:
     """Average the statistics with step rho_t, then update every block in closed form."""
-    latest, variance = _restored(structure, state.context, noisy)
+    latest, variance = _restored(structure, state, noisy)
     likelihood = state.likelihood.add(latest, variance, rate(state.t))
     posterior = structure.prior.coordinate_ascent(
-        structure.families, structure.within_bounds(likelihood), state.context.posterior
+        structure.prior.families, structure.within_bounds(likelihood), state.posterior
     )
-    return State(state.t + 1, likelihood, context_at(structure, posterior))
+    return State(state.t + 1, likelihood, posterior, units_at(structure, posterior))
 
 
-def _restored(structure: Structure, context: Context, noisy: Noisy) -> tuple[Posterior, Posterior]:
+def _restored(structure: Structure, state: State, noisy: Noisy) -> tuple[Posterior, Posterior]:
     """Turn a released vector into natural parameters, and into the variances of their noise."""
     sums = structure.layout.unpack(noisy.value / noisy.sample_rate)
     sd = noisy.sd / noisy.sample_rate
     latest, variance = structure.zeros(), structure.zeros()
     for name, whitened in sums.items():
-        family, unit = structure.families[name], context.units[name]
-        at = family.reference(context.posterior[name])
+        family, unit = structure.prior.families[name], state.units[name]
+        at = family.reference(state.posterior[name])
         latest[name] = family.restore(tuple(whitened), at, unit)
         # restoring is linear: the noise of each parameter by itself, then the sum of the squares
         alone = np.multiply.outer(np.eye(len(whitened)), np.full(structure.shape(name), sd))
@@ -473,24 +425,24 @@ def _restored(structure: Structure, context: Context, noisy: Noisy) -> tuple[Pos
     return latest, variance
 
 
-def context_at(structure: Structure, posterior: Posterior) -> Context:
+def units_at(structure: Structure, posterior: Posterior) -> dict[str, np.ndarray]:
     """Take the units of the next release from a probe row that belongs to all components."""
     batch = probe_rows(structure.records, np.random.default_rng(0), [1])
-    rules = rules_of(structure.families, posterior)
+    rules = rules_of(structure.prior.families, posterior)
     weights = [np.ones_like(x) for x in structure.responsibilities(batch, rules)]
     units = {name: np.ones(structure.shape(name)) for name in structure.in_likelihood}
     for name, family in structure.in_likelihood.items():
         if family is NORMAL:
             _, precision = structure.expected(name, batch, weights, posterior)
             units[name] = np.maximum(np.abs(precision[0]), SMALLEST_UNIT)
-    return Context(posterior, units)
+    return units
 
 
 def _noise_aware(structure: Structure, state: State, draws: int, rng: np.random.Generator) -> Draws:
     """Draw every block, with the noise of the releases on the likelihood's part."""
-    posterior, (value, variance) = state.context.posterior, state.likelihood
-    bounded, values = structure.within_bounds(state.likelihood), {}
-    for name, family in structure.families.items():
-        prior = tuple(a - b for a, b in zip(posterior[name], bounded[name], strict=True))
+    (value, variance), bounded = state.likelihood, structure.within_bounds(state.likelihood)
+    values = {}
+    for name, family in structure.prior.families.items():
+        prior = tuple(a - b for a, b in zip(state.posterior[name], bounded[name], strict=True))
         values[name] = draw(family, NoisyBlock(prior, value[name], variance[name]), draws, rng)
     return values

@@ -2,13 +2,12 @@
 
 The model is that of Blei, Ng and Jordan (2003), in section 4 of the VIPS paper. If the derivatives
 of a document's log likelihood are, at probe points, those of a multinomial whose probabilities are
-a mixture of topics, then the counts are the document itself, and no dense graph need run in a fit.
-A document's statistics are a (topics, words) matrix, of which only the columns of its own words are
-ever stored: entry by entry, one row of shares of topics each.
+a mixture of topics, then no dense graph need run in a fit. Of a document's statistics, a (topics,
+words) matrix, only the columns of its own words are stored: one row of shares of topics an entry.
 
-In the default form every topic shrinks towards the words' overall frequencies. Most of a vocabulary
-is rare: each of its counts is smaller than the noise, while their distribution can be estimated
-(empirical Bayes; Robbins 1956, Efron 2016), by post-processing of released numbers.
+In the default form every topic shrinks towards the words' overall frequencies. Most counts of a
+vocabulary are smaller than the noise, while their distribution can be estimated (empirical Bayes;
+Robbins 1956, Efron 2016), by post-processing.
 """
 
 import dataclasses
@@ -32,7 +31,7 @@ from pymc_dp.methods.conjugate import (
     nearly_equal,
 )
 from pymc_dp.methods.linear import VipsOptions
-from pymc_dp.methods.method import TOPICS, VARIATIONAL_BAYES, Compiled, Method, beside
+from pymc_dp.methods.method import TOPICS, VARIATIONAL_BAYES, Compiled, Draws, Method, beside
 from pymc_dp.methods.normal import NoisyAverage
 from pymc_dp.methods.options import NotConjugateError
 from pymc_dp.methods.prior import gradients
@@ -115,8 +114,8 @@ def _names(records: Records) -> tuple[str, str, str]:
     local, shared = list(records.local_latents), list(records.latents)
     if len(local) != 1 or len(shared) != 1:
         raise NotConjugateError(
-            "it needs one latent of single records, the shares of a document's topics, and one "
-            f"shared latent, the topics (there are {len(local)} and {len(shared)})"
+            "it needs one latent of documents, the shares of their topics, and one shared latent, "
+            f"the topics (there are {len(local)} and {len(shared)})"
         )
     [weights], [topics] = local, shared
     if records.of_units:
@@ -136,9 +135,8 @@ def _counts_of_words(records: Records, topics: str, weights: str) -> str:
             f"it reads {listed} of every document, and must read counts of words alone: give "
             f"the concentration of `{weights}` by topic, and the documents by shape="
         )
-    shape = records.point[topics].shape
-    expected = {weights: (None, shape[0]), data[0]: (None, shape[-1])}
-    if len(shape) != 2 or any(records.shapes[name] != asked for name, asked in expected.items()):
+    shape, of_documents = records.point[topics].shape, [records.shapes[x] for x in (weights, *data)]
+    if len(shape) != 2 or of_documents != [(None, length) for length in shape]:
         raise NotConjugateError(
             f"`{topics}` (topics, words), `{weights}` (documents, topics) and the counts "
             f"`{data[0]}` (documents, words) do not match"
@@ -176,12 +174,9 @@ def is_near(records: Records) -> bool:
 
 def roles(records: Records, model: TopicModel) -> dict[str, str]:
     """Say what each latent and each term is to the updates."""
-    terms = dict.fromkeys(records.term_names, "multinomial over a mixture of topics")
-    return {
-        model.topics: "topics, a Dirichlet block",
-        **terms,
-        model.weights: "shares of a document's topics, never released",
-    }
+    roles = {model.topics: "topics, a Dirichlet block"}
+    roles |= dict.fromkeys(records.term_names, "multinomial over a mixture of topics")
+    return roles | {model.weights: "shares of a document's topics, never released"}
 
 
 def build(records: Records, model: TopicModel, settings: VipsOptions, form: Any = None) -> Method:
@@ -195,9 +190,8 @@ def build(records: Records, model: TopicModel, settings: VipsOptions, form: Any 
     form = form or _Shrinking
     counts = topic_counts(model, settings.iterations or DEFAULTS.iterations)
     # documents are sparse, and no backend of PyTensor's is: NumPy and SciPy do the work
-    contributions = {"totals": word_counts(model), "topics": counts, "statistics": counts}
     releases = form.releases(settings)
-    used = {release.name: contributions[release.name] for release in releases}
+    used = {r.name: word_counts(model) if r.name == "totals" else counts for r in releases}
     topic = dims_of(records, model.topics)[0]
     return Method(
         size=model.eta.size,
@@ -210,10 +204,7 @@ def build(records: Records, model: TopicModel, settings: VipsOptions, form: Any 
         posterior=partial(_posterior, model),
         noise_aware=beside(partial(_posterior, model), partial(_noise_aware, model)),
         describe=partial(_describe, records, model),
-        trace=lambda state: {
-            # how the released words are spread over topics
-            "topic_share": ((topic,), normalised(state.mass()[None])[0])
-        },
+        trace=lambda state: {"topic_share": ((topic,), normalised(state.mass()[None])[0])},
         settings={"form": settings.form or "shrunk"},
         algorithms=(TOPICS if form is _Shrinking else VARIATIONAL_BAYES,),
         defaults=(DEFAULTS,),
@@ -223,18 +214,16 @@ def build(records: Records, model: TopicModel, settings: VipsOptions, form: Any 
 class _Shrinking(NamedTuple):
     """Release totals once, then counts by topic; shrink the topics towards the totals.
 
-    A state says what to release and how it follows (releases, query, update), and what the
-    Dirichlet posterior is: its concentration, the released counts of words by topic (mass), what
-    noise leaves unknown about the concentration, and {name: (axes of (topic, word), value)} of what
-    else stands in a result (details).
+    A state says what to release, how it follows, the concentration of the Dirichlet posterior and
+    what noise leaves unknown about it (posterior), the released counts of words by topic (mass),
+    and {name: number or (words,)} of what else stands in a result (details).
     """
 
     eta: np.ndarray  # the prior's concentration, (topics, words)
     t: int
     totals: np.ndarray  # noisy, shape (words,)
     totals_sd: float  # of their noise
-    # by topic, (topics, words), with one variance; raw, so they may be negative
-    counts: NoisyAverage[np.ndarray]
+    counts: NoisyAverage[np.ndarray]  # by topic, with one variance; raw, so perhaps negative
     start: np.ndarray  # shape (topics, words): public random factors by which the topics differ
 
     @classmethod
@@ -254,7 +243,7 @@ class _Shrinking(NamedTuple):
         return totals, dataclasses.replace(topics, share=1 - share)
 
     def query(self) -> Query:
-        return Query("topics", self._means()[0]) if self.t else Query("totals", None)
+        return Query("topics", shrunk(self).beta) if self.t else Query("totals", None)
 
     def update(self, settings: VipsOptions, noisy: Noisy) -> Self:
         if not self.t:
@@ -263,15 +252,12 @@ class _Shrinking(NamedTuple):
         counts = self.counts.add(*counts_of(noisy, self.eta.shape), rho)
         return self._replace(t=self.t + 1, counts=counts)
 
-    def concentration(self) -> np.ndarray:
-        beta, mass = self._means()
-        return np.asarray(self.eta + mass[:, None] * beta)
+    def posterior(self) -> tuple[np.ndarray, np.ndarray]:
+        beta, mass, variance = shrunk(self)
+        return self.eta + mass[:, None] * beta, variance
 
     def mass(self) -> np.ndarray:
         return np.asarray(np.maximum(self.counts.value.sum(axis=1), 0.0))
-
-    def noise_variance(self) -> np.ndarray:
-        return shrunk(self).variance
 
     @property
     def counts_sd(self) -> float:
@@ -279,20 +265,8 @@ class _Shrinking(NamedTuple):
         return sd
 
     def details(self) -> dict[str, Any]:
-        return {
-            "noise_sd": ((), self.counts_sd),
-            "totals": ((1,), self.totals),
-            "totals_noise_sd": ((), self.totals_sd),
-        }
-
-    def _means(self) -> tuple[np.ndarray, np.ndarray]:
-        """Topics' words and masses; before counts by topic are released, all are nearly equal."""
-        if self.t > 1:
-            beta, mass, _ = shrunk(self)
-            return beta, mass
-        totals = denoised(self.totals, self.totals_sd)
-        mass = np.full(len(self.start), totals.sum() / len(self.start))
-        return normalised(totals * self.start), mass
+        sd = self.totals_sd
+        return {"noise_sd": self.counts_sd, "totals": self.totals, "totals_noise_sd": sd}
 
 
 def counts_of(noisy: Noisy, shape: tuple[int, ...]) -> tuple[np.ndarray, Any]:
@@ -314,19 +288,17 @@ def counts_spec(settings: VipsOptions) -> ReleaseSpec:
     return settings.release_spec(schedule.releases, DEFAULTS.clip_norm, schedule.sample_rate)
 
 
-def _posterior(
-    model: TopicModel, state: _Shrinking, draws: int, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
+def _posterior(model: TopicModel, state: _Shrinking, draws: int, rng: np.random.Generator) -> Draws:
     """Draw topics, and fewer where they would not fit in memory: the budget is already spent."""
-    eta = (state.concentration() - 1,)
+    eta = (state.posterior()[0] - 1,)
     return {model.topics: DIRICHLET.sample(eta, _most_draws(model, draws), rng)}
 
 
 def _noise_aware(
     model: TopicModel, state: _Shrinking, draws: int, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
-    counts = state.concentration() - model.eta
-    block = NoisyBlock((model.eta - 1,), (counts,), (state.noise_variance(),))
+) -> Draws:
+    concentration, variance = state.posterior()
+    block = NoisyBlock((model.eta - 1,), (concentration - model.eta,), (variance,))
     return {model.topics: draw(DIRICHLET, block, _most_draws(model, draws), rng)}
 
 
@@ -337,11 +309,11 @@ def _most_draws(model: TopicModel, draws: int) -> int:
 def _describe(records: Records, model: TopicModel, state: _Shrinking) -> xr.Dataset:
     dims = dims_of(records, model.topics)
     variables = {
-        "concentration": (dims, state.concentration()),
+        "concentration": (dims, state.posterior()[0]),
         "document_concentration": (dims[:1], model.alpha),
     }
-    for name, (axes, value) in state.details().items():
-        variables[name] = (tuple(dims[axis] for axis in axes), value)
+    for name, value in state.details().items():
+        variables[name] = (dims[1 : 1 + np.ndim(value)], value)
     coords = {dim: values for dim, values in records.outputs.coords.items() if dim in dims}
     return xr.Dataset(variables, coords)
 
@@ -349,25 +321,17 @@ def _describe(records: Records, model: TopicModel, state: _Shrinking) -> xr.Data
 class Documents(NamedTuple):
     """Counts of words, for the words that occur."""
 
-    starts: np.ndarray  # shape (documents + 1,): where every document's entries start
-    words: np.ndarray  # shape (entries,)
-    counts: np.ndarray  # shape (entries,)
-    # shape (documents,): whether all counts of a document are whole and not negative; else it has
-    # no entries
-    good: np.ndarray
+    counts: csr_matrix  # (documents, words), an entry for every word that occurs
+    good: np.ndarray  # (documents,): whether counts are whole and not negative, or else dropped
 
     @property
     def rows(self) -> np.ndarray:
         """The document of every entry."""
-        return np.repeat(np.arange(len(self.good)), np.diff(self.starts))
+        return np.repeat(np.arange(len(self.good)), np.diff(self.counts.indptr))
 
-    def by_document(self, values: np.ndarray) -> np.ndarray:
-        """Sum one number an entry over every document."""
-        return np.bincount(self.rows, values, len(self.good))
-
-    def matrix(self, values: np.ndarray, words: int) -> csr_matrix:
-        """Put one number an entry into a sparse (documents, words) matrix."""
-        return csr_matrix((values, self.words, self.starts), (len(self.good), words))
+    def with_values(self, values: np.ndarray) -> csr_matrix:
+        """Put one number an entry in the place of the counts."""
+        return csr_matrix((values, self.counts.indices, self.counts.indptr), self.counts.shape)
 
 
 class Explained(NamedTuple):
@@ -375,9 +339,7 @@ class Explained(NamedTuple):
 
     documents: Documents
     gamma: np.ndarray  # shape (documents, topics): posterior concentration of a document's shares
-    # shape (entries, topics): the share of every topic in every entry; rows sum to 1, or to 0
-    # where no topic explains it
-    shares: np.ndarray
+    shares: np.ndarray  # shape (entries, topics): of topics in an entry; 0 where none explains it
 
 
 def topic_counts(model: TopicModel, iterations: int) -> FactoredContribution:
@@ -388,12 +350,12 @@ def topic_counts(model: TopicModel, iterations: int) -> FactoredContribution:
         return explain(read_documents(batch[model.counts]), beta, model.alpha, iterations)
 
     def norms(at: Explained, beta: np.ndarray) -> np.ndarray:
-        return _norms(at.documents, at.documents.counts**2 * np.vecdot(at.shares, at.shares))
+        return _norms(at.documents, at.documents.counts.data**2 * np.vecdot(at.shares, at.shares))
 
     def weighted_sum(at: Explained, beta: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        documents, entries = at.documents, len(at.shares)
-        values = weights[documents.rows] * documents.counts
-        gather = csr_matrix((values, documents.words, np.arange(entries + 1)), (entries, words))
+        documents, entries = at.documents.counts, len(at.shares)
+        values = weights[at.documents.rows] * documents.data
+        gather = csr_matrix((values, documents.indices, np.arange(entries + 1)), (entries, words))
         counts: np.ndarray = gather.T @ at.shares
         return counts.T.ravel()
 
@@ -404,15 +366,11 @@ def topic_counts(model: TopicModel, iterations: int) -> FactoredContribution:
 def word_counts(model: TopicModel) -> FactoredContribution:
     """Contribute a document's counts of words, whatever the topics."""
     words = model.eta.shape[1]
-
-    def weighted_sum(at: Documents, context: None, weights: np.ndarray) -> np.ndarray:
-        return np.bincount(at.words, weights[at.rows] * at.counts, words)
-
     return FactoredContribution(
         words,
         2 * words,
-        norms=lambda at, context: _norms(at, at.counts**2),
-        weighted_sum=weighted_sum,
+        norms=lambda at, context: _norms(at, at.counts.data**2),
+        weighted_sum=lambda at, context, weights: at.counts.T @ weights,
         prepare=lambda batch, context: read_documents(batch[model.counts]),
     )
 
@@ -424,9 +382,7 @@ def read_documents(dense: np.ndarray) -> Documents:
         good &= np.isfinite(dense).all(axis=1) & (dense == np.floor(dense)).all(axis=1)
     if not good.all():
         dense = np.where(good[:, None], dense, 0)
-    rows, words = np.divmod(np.flatnonzero(dense), dense.shape[1])
-    starts = np.searchsorted(rows, np.arange(len(dense) + 1))
-    return Documents(starts, words, dense[rows, words].astype("float64"), good)
+    return Documents(csr_matrix(dense, dtype="float64"), good)
 
 
 def explain(
@@ -435,12 +391,13 @@ def explain(
     """E-step: fit every document's shares by a fixed number of steps (Blei et al., figure 6)."""
     # (topics, words): probabilities of words, or exp(E log) of them; alpha is (topics,)
     beta = np.ascontiguousarray(beta.T)
-    at, length = beta[documents.words], np.diff(documents.starts)
-    gamma = alpha + documents.by_document(documents.counts)[:, None] / len(alpha)
+    counts, ones = documents.counts, np.ones(len(beta))
+    at, length = beta[counts.indices], np.diff(counts.indptr)
+    gamma = alpha + (counts @ ones)[:, None] / len(alpha)
     for _ in range(iterations):
         theta = geometric_mean(gamma)
         p = np.vecdot(np.repeat(theta, length, axis=0), at)
-        ratio = documents.matrix(documents.counts / np.maximum(p, TINY), len(beta))
+        ratio = documents.with_values(counts.data / np.maximum(p, TINY))
         gamma = alpha + theta * (ratio @ beta)
     joint = np.repeat(geometric_mean(gamma), length, axis=0) * at
     shares = joint / np.maximum(joint.sum(axis=1, keepdims=True), TINY)
@@ -449,7 +406,8 @@ def explain(
 
 def _norms(documents: Documents, squares: np.ndarray) -> np.ndarray:
     """Norms of documents from the squared norms of their entries, which are far from underflow."""
-    return np.where(documents.good, np.sqrt(documents.by_document(squares)), np.nan)
+    sums = documents.with_values(squares) @ np.ones(documents.counts.shape[1])
+    return np.where(documents.good, np.sqrt(sums), np.nan)
 
 
 class Shrunk(NamedTuple):
@@ -461,8 +419,11 @@ class Shrunk(NamedTuple):
 
 
 def shrunk(state: _Shrinking) -> Shrunk:
-    """Estimate topics and their masses from released sums."""
+    """Estimate topics and their masses from released sums; at first all are nearly equal."""
     released, sd, overall = state.counts.value, state.counts_sd, _overall(state)
+    if state.t <= 1:
+        mass = np.full(len(released), overall.sum() / len(released))
+        return Shrunk(normalised(overall * state.start), mass, np.zeros_like(released))
     frequent = _frequent(overall)
     share = released[:, frequent].sum(axis=1) / max(overall[frequent].sum(), DEFAULTS.least_mean)
     expected = np.outer(np.maximum(share, DEFAULTS.least_share / len(share)), overall)
@@ -511,16 +472,14 @@ def denoised(noisy: np.ndarray, sd: float) -> np.ndarray:
 
 
 def _frequent(overall: np.ndarray) -> np.ndarray:
-    count = min(
-        max(DEFAULTS.fewest_frequent, int(DEFAULTS.frequent_share * overall.size)), overall.size
-    )
+    size = overall.size
+    count = min(max(DEFAULTS.fewest_frequent, int(DEFAULTS.frequent_share * size)), size)
     return np.asarray(overall >= np.partition(overall, -count)[-count])
 
 
 def _slope(counts: np.ndarray, expected: np.ndarray, sd: float) -> np.ndarray:
     """How far counts move the posterior means of their ratios to what is expected."""
-    # ratios vary around 1 with one variance, which is estimated by moments, from the entries above
-    # half a standard deviation of the noise
+    # ratios vary around 1 with one variance: by moments of entries above half an sd of the noise
     large = (expected > sd / 2) & (expected > 0)
     noise, square = sd**2, expected[large] ** 2
     weight = square / (square + noise) ** 2

@@ -1,7 +1,7 @@
 """Turn every array that a model holds into a named leaf, before anything is derived from it.
 
 PyTensor folds expressions of constants: ``x - x.mean()`` over a NumPy array would arrive as one
-harmless-looking array, and a model that couples its records would pass for one that does not.
+array, and a model that couples its records would pass for one that does not.
 
 `harden` first joins observed variables that have missing entries, which PyMC splits in two, whose
 lengths say how many are missing. With a mask by records, a missing outcome adds nothing to its
@@ -298,9 +298,8 @@ def _split(
 
 def _refuse(name: str) -> NoReturn:
     raise NotSeparableError(
-        f"`{name}` has missing entries within its vectors, and only whole entries of a univariate "
-        "variable can be missing. Drop the incomplete records, or observe each column by a "
-        "variable of its own."
+        f"`{name}` has missing entries within its vectors: drop the incomplete records, or observe "
+        "each column by a univariate variable of its own."
     )
 
 

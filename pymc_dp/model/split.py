@@ -1,12 +1,11 @@
 """A model split into terms that go by records, and a prior that does not.
 
 In the order of their use: the elementwise log-likelihood terms, free of wrappers that would hide
-records; the priors of the latents; latents with an entry for every privacy unit, ``a[person]`` with
-``unit="person"``, as latents of the unit's records; the split; and which named dimensions are
-public, since all others may be the records', by length or by labels.
+records; the priors of the latents; latents of privacy units, ``a[person]`` with ``unit="person"``,
+as latents of the unit's records; the split; and the dimensions.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -141,29 +140,17 @@ def _likelihood_terms(
     prior = {}
     for rv in variables:
         private = arrays - regular if rv.name in public else arrays
-        if private.isdisjoint(ancestors([likelihood[rv.name]])) and (
-            rv.name in public
-            or (rv in model.potentials and not _is_single_row(rv, model.basic_RVs))
+        # what a potential of a single row reads may be an outcome
+        of_latents = rv in model.potentials and not any(rv.type.broadcastable[:1])
+        if (rv.name in public or of_latents) and private.isdisjoint(
+            ancestors([likelihood[rv.name]])
         ):
             prior[rv.name] = likelihood.pop(rv.name)
     if not likelihood:
         raise NotSeparableError(
-            "The model has no observed data that are private: give at least one variable "
-            "`observed=` that public= does not name."
+            "The model has no observed data that are private: give observed= that is not public."
         )
     return likelihood, prior
-
-
-def _is_single_row(potential: AnyVariable, latents: Collection[AnyVariable]) -> bool:
-    """Whether a potential has one row, and reads an array of one number that may be an outcome."""
-    return (
-        potential.type.ndim > 0
-        and potential.type.broadcastable[0]
-        and any(
-            isinstance(v, Constant) and getattr(v, "ndim", 0)
-            for v in ancestors([potential], blockers=latents)
-        )
-    )
 
 
 def declare_public(hardened: HardenedModel, names: Iterable[str]) -> HardenedModel:
@@ -185,10 +172,8 @@ def of_own_trials(rv: AnyVariable, counts: Tensor) -> Tensor:
     """Return a multinomial of as many trials as its counts add up to; other variables as is."""
     if not isinstance(rv.owner_op, MultinomialRV | DirichletMultinomialRV):
         return rv
-    last, trials = rv.owner.op.dist_params(rv.owner)[-1], counts.sum(axis=-1)
-    if isinstance(rv.owner.op, MultinomialRV):
-        return pm.Multinomial.dist(n=trials, p=last)
-    return pm.DirichletMultinomial.dist(n=trials, a=last)
+    kind = pm.Multinomial if isinstance(rv.owner.op, MultinomialRV) else pm.DirichletMultinomial
+    return kind.dist(counts.sum(axis=-1), rv.owner.op.dist_params(rv.owner)[-1])
 
 
 def simplify(terms: list[AnyVariable]) -> list[AnyVariable]:

@@ -21,7 +21,7 @@ from pymc_dp.accounting.plan import unit_label
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
-from pymc_dp.model.compilation import as_written, rewritten
+from pymc_dp.model.compilation import as_written, function
 from pymc_dp.model.graphs import AnyVariable, Node, Tensor, all_variables, pt, tensor_constants
 from pymc_dp.model.split import simplify
 from pymc_dp.privacy.contribution import rows_along
@@ -129,7 +129,8 @@ def _without_score(records: Records, name: str, leaf: str, atoms: list[float]) -
     own: Any = graph.terms[records.term_names.index(name)]
     term: Tensor = own.sum()
     gradients: list[AnyVariable] = pt.grad(term, latents, disconnected_inputs="ignore")
-    compute: Any = rewritten([*graph.inputs.values(), *latents], [term, *gradients])
+    inputs = [*graph.inputs.values(), *latents]
+    compute: Any = function(inputs, [term, *gradients], "python")
     spec = {k: ColumnSpec(records.shapes[k], x.type.dtype) for k, x in graph.inputs.items()}
     rng, kinds = np.random.default_rng(0), np.arange(TRIED) % ALIKE
     made = {k: made_up_column(column, kinds, rng) for k, column in spec.items()}

@@ -248,18 +248,12 @@ AS_WRITTEN = Mode(linker=UfuncLinker(), optimizer="None")
 def as_written(
     inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable], mode: Mode = AS_WRITTEN
 ) -> Function:
-    """Make a function of graphs that are not rewritten, for inputs of the right type."""
+    """Make a function of graphs, by default not rewritten, for inputs of the right type."""
+    settings: Any = {"mode": mode, "on_unused_input": "ignore"}
     with without_c():
-        fn: Function = maker.function(
-            list(inputs), list(outputs), mode=mode, on_unused_input="ignore"
-        )
+        fn: Function = maker.function(list(inputs), list(outputs), **settings)
     fn.trust_input = True
     return fn
-
-
-def rewritten(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Function:
-    """Make a function of graphs as a fit rewrites them."""
-    return as_written(inputs, outputs, PYTHON)
 
 
 def without_c() -> AbstractContextManager[None]:

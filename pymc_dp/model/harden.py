@@ -98,9 +98,7 @@ def _regular(value: np.ndarray, flat: np.ndarray) -> Iterator[np.ndarray]:
     if is_number and side is not None and flat[0] == 0 and flat[-1] == side - 1:
         yield from np.tril_indices(side)  # the rows, or the columns, of a triangle in order
     if value.ndim == 2 and flat[1] == 0:  # its second entry is off the diagonal
-        diagonal = np.eye(*value.shape) == 1
-        yield flat[0] * diagonal
-        yield np.where(diagonal, flat[0], 0)
+        yield flat[0] * np.eye(*value.shape)
     if not is_number:
         return
     if flat.size == 2 and flat.dtype.kind == "f" and abs(flat[1] - flat[0]) != 1:

@@ -29,7 +29,7 @@ from scipy.sparse import issparse
 from pymc_dp.accounting.plan import unit_label
 from pymc_dp.errors import NotSeparableError, PosteriorWarning, PrivacyWarning
 from pymc_dp.model.batch import RecordGraph, before_casts
-from pymc_dp.model.compilation import as_written, rewritten
+from pymc_dp.model.compilation import as_written, function
 from pymc_dp.model.graphs import AnyVariable, tensor_constants
 from pymc_dp.model.harden import is_structural
 from pymc_dp.model.separation_proof import counted_rows, gather_layout
@@ -240,13 +240,13 @@ def refuse_as_many(
     numbers = {data.number, rows}
     for name, column in data.columns.items():
         public = number_is_public and name in split.hardened.public
-        as_many = _as_many(column.spec.shape, numbers) or _has_intercept(name, data, numbers)
-        if not public and as_many:
+        # one more is an intercept
+        if not public and _as_many(column.spec.shape, numbers | {n + 1 for n in numbers}):
             raise NotSeparableError(
-                f"`{name}` has as many columns as there are records or units, or one less, or an "
-                "intercept more: each row would be made of all records. Compute columns from one "
-                "record each, such as kernels at a few public places, and index latents of persons "
-                "by the array that unit= names. If there are few records, add rows."
+                f"`{name}` has as many columns as there are records or units, or one less or more: "
+                "each row would be made of all records. Compute columns from one record each, such "
+                "as kernels at a few public places, and index latents of persons by the array that "
+                "unit= names. If there are few records, add rows."
             )
     # the number of rows that belong to units of several is never public
     private = numbers - ({data.number} if number_is_public else set())
@@ -267,45 +267,22 @@ def refuse_as_many(
             raise NotSeparableError(f"`{name}` reads an array with as many entries {AS_MANY}")
 
 
-def _has_intercept(name: str, data: Partition, numbers: set[int]) -> bool:
-    """Whether one column stands beside as many as there are records or units, and is constant."""
-    column = data.columns[name]
-    if len(column.spec.shape) != 2 or column.spec.width - 1 not in numbers:
-        return False
-    low, high, _ = _ranges(name, column)
-    return bool((low == high).any())
-
-
-def _ranges(name: str, column: Column) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the least and the largest values of the records, and their sum."""
-    parts = in_partitions({name: column}).read(partial(_range, name))
-    lows, highs, sums = map(np.stack, zip(*parts, strict=True))
-    return lows.min(axis=0), highs.max(axis=0), sums.sum(axis=0)
-
-
-def _range(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    column = partition.columns[name]
-    values = column.values.toarray() if issparse(column.values) else column.values
-    values, axis = np.asarray(values, "float64"), column.axis
-    low = values.min(axis=axis, initial=np.inf)
-    return low, values.max(axis=axis, initial=-np.inf), values.sum(axis=axis)
-
-
 def _as_many(shape: Iterable[int | None], numbers: set[int]) -> bool:
     """Whether a length is such a number, or one less; of a length of 1 it says nothing."""
     return any(n is not None and n > 1 and not numbers.isdisjoint((n, n + 1)) for n in shape)
 
 
 def refuse_copies(split: Split, released: Mapping[str, AnyVariable], columns: Columns) -> None:
-    """Refuse arrays of the records outside the likelihood, where no noise is added to them."""
+    """Refuse what may be records outside the likelihood, where no noise is added to them."""
+    rows = next(iter(columns.values())).rows
+    own = [column.values for column in columns.values() if isinstance(column.values, np.ndarray)]
     for name, array in _outside_the_likelihood(split, released):
-        for of, own in columns.items():
-            views = isinstance(own.values, np.ndarray)
-            if (views and np.may_share_memory(array, own.values)) or _has_column(array, of, own):
-                raise NotSeparableError(
-                    f"The prior, the initial value or the formula of `{name}` holds values of the "
-                    f"records' `{of}`, to which no noise is added there: write public numbers."
-                )
+        if rows in array.shape or any(np.may_share_memory(array, x) for x in own):
+            raise NotSeparableError(
+                f"The prior, the initial value or the formula of `{name}` holds a number for each "
+                "record, or a part of the records' arrays, to which no noise is added there: write "
+                "public numbers, in a pm.Data that public= names if they are as many."
+            )
 
 
 def _outside_the_likelihood(
@@ -316,23 +293,9 @@ def _outside_the_likelihood(
     priors = [(name, np.asarray(x)) for name, x in split.hardened.initvals.items()]
     for name, graphs in split.before_data.items():
         priors += [(name, leaves[v]) for v in ancestors(graphs) if v in leaves]
-    yield from ((name, x) for name, x in priors if x.dtype.kind in "biuf" and not is_structural(x))
     for name, graph in released.items():
-        yield from ((name, leaves[v]) for v in ancestors([graph]) if v in leaves)
-
-
-def _has_column(array: np.ndarray, name: str, column: Column) -> bool:
-    """Whether an array has the values of a column along one of its axes."""
-    axes = [k for k, length in enumerate(array.shape) if length == column.rows]
-    if not axes or issparse(column.values):
-        return False
-    values = np.concatenate(in_partitions({name: column}).read(partial(_numbers, name)), axis=1)
-    vectors = [x for k in axes for x in np.moveaxis(array, k, -1).reshape(-1, column.rows)]
-    return any(np.array_equal(x, y, equal_nan=True) for x in vectors for y in values)
-
-
-def _numbers(name: str, partition: Partition) -> np.ndarray:
-    return _vectors(partition.columns[name]).astype("float64")
+        priors += [(name, leaves[v]) for v in ancestors([graph]) if v in leaves]
+    return ((name, x) for name, x in priors if x.dtype.kind in "biuf" and not is_structural(x))
 
 
 def refuse_centres(split: Split, columns: Columns) -> None:
@@ -354,10 +317,21 @@ def _has_centre(name: str, column: Column, numbers: list[float]) -> bool:
     """Whether a number is the column's centre, or beyond the ends of a column that was centred."""
     if issparse(column.values) or column.dtype != "float64":
         return False
-    low, high, total = _ranges(name, column)
-    centres = np.append((low + high) / 2, total / column.rows)
+    parts = in_partitions({name: column}).read(partial(_range, name))
+    lows, highs, sums = map(np.stack, zip(*parts, strict=True))
+    low, high = lows.min(axis=0), highs.max(axis=0)
+    centres = np.append((low + high) / 2, sums.sum(axis=0) / column.rows)
     ends = high[np.isclose(low, -high, rtol=1e-12, atol=0) & (0 < high)]
     return any(np.isclose(centres, x, rtol=1e-9, atol=0).any() or (ends < x).any() for x in numbers)
+
+
+def _range(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the least and the largest values of the records, and their sum."""
+    column = partition.columns[name]
+    values = column.values.toarray() if issparse(column.values) else column.values
+    values, axis = np.asarray(values, "float64"), column.axis
+    low = values.min(axis=axis, initial=np.inf)
+    return low, values.max(axis=axis, initial=-np.inf), values.sum(axis=axis)
 
 
 def check_lags(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> Iterator[str]:
@@ -366,9 +340,9 @@ def check_lags(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> 
     if not outcomes or isinstance(units, UnitBlocks):
         return
     rows = len(next(iter(outcomes.values())).values)
-    of = units_of(np.zeros(rows), "") if units is None else units
-    same_unit = np.diff(of.codes[of.order]) == 0
-    before, after = of.order[:-1][same_unit], of.order[1:][same_unit]
+    series = units_of(np.zeros(rows), "") if units is None else units
+    same_unit = np.diff(series.codes[series.order]) == 0
+    before, after = series.order[:-1][same_unit], series.order[1:][same_unit]
     others = {name: x for name, x in table.items() if x.role in ("read", "beside")}
     uneven = {name: [y for y in x.vectors if not is_structural(y)] for name, x in outcomes.items()}
     for outcome, name in product(outcomes, others):
@@ -533,7 +507,7 @@ def _impossible(
         whole = np.logical_and.reduce(finite)
         if all(x[whole].all() for x in are_finite(quick, at, points[0])):
             continue
-        stable = stable or rewritten(*graphs)
+        stable = stable or function(*graphs, "python")
         at_each = [are_finite(stable, at, z) for z in points]
         for name, *at_points in zip(terms, *at_each, strict=True):
             if not np.any(at_points, axis=0)[whole].all():

@@ -330,9 +330,8 @@ def _given_values(split: Split, rv: Tensor) -> Tensor:
     """Return the graph of a draw, with the latents' values in place of the latents."""
     # a draw of a latent is transformed to the real line, where its value is
     node, model = rv.owner, split.hardened.model
-    places = [i for i, x in enumerate(node.inputs) if not isinstance(x.type, RandomType)]
-    values = model.replace_rvs_by_values([node.inputs[i] for i in places])
-    inputs = dict(zip((node.inputs[i] for i in places), values, strict=True))
+    read = [x for x in node.inputs if not isinstance(x.type, RandomType)]
+    inputs = dict(zip(read, model.replace_rvs_by_values(read), strict=True))
     transform = model.rvs_to_transforms.get(rv)
     draw = rv if transform is None else transform.forward(rv, *node.inputs)
     [graph] = clone_replace([draw], inputs, rebuild_strict=False)

@@ -27,6 +27,7 @@ from pymc_dp.privacy.private_data import (
     Partition,
     UnitBlocks,
     Units,
+    record_shape,
     units_of,
 )
 from pymc_dp.privacy.wall import in_partitions
@@ -233,20 +234,16 @@ def column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
     if (issparse(values) or isinstance(values, Blocks)) and axis != 0:
         kind = "sparse" if issparse(values) else "chunked"
         raise ValueError(f"{what} is {kind}, which needs the records along axis 0.")
-    if len(values.shape) != template.ndim:
+    shape, given = (record_shape(x.shape, axis) for x in (leaf.value, values))
+    if given != shape:
         raise ValueError(
-            f"{what} has {len(values.shape)} dimensions, the model's has {template.ndim}."
+            f"{what} has the shape {given}, the model's has {shape}: only the number of records, "
+            f"along axis {axis}, may differ."
         )
     if not np.can_cast(values.dtype, dtype, casting="same_kind"):
         raise ValueError(
             f"{what} holds {values.dtype} values, but the model takes {dtype}: convert it first."
         )
-    for k, length in enumerate(np.shape(leaf.value)):
-        if k != axis and values.shape[k] != length:
-            raise ValueError(
-                f"{what} has length {values.shape[k]} along axis {k}, the model's has {length}; "
-                f"only the records' axis {axis} may differ."
-            )
     return Column(values, axis, dtype)
 
 

@@ -286,10 +286,8 @@ def _split(
     joined = whole[name].inputs[0].owner.inputs[0].owner
     operation = observed.inputs[0].owner.op
     entries = isinstance(operation, RandomVariable) and operation.ndim_supp == 0
-    if not (entries and isinstance(joined.op, AdvancedIncSubtensor)):
-        _refuse(name)
-    missing = joined.inputs[2]
-    if not isinstance(missing, Constant) or missing.type.dtype != "bool":
+    missing = joined.inputs[2] if isinstance(joined.op, AdvancedIncSubtensor) else None
+    if not (entries and isinstance(missing, Constant) and missing.type.dtype == "bool"):
         _refuse(name)
     return name, observed, free[f"{name}_unobserved"], whole[name], missing.data
 

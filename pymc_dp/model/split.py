@@ -444,5 +444,4 @@ def find_dims(split: Split, unit: str | None) -> Dims:
 
 def named_dims(own: Sequence[str | None] | None, name: str, ndim: int) -> tuple[str, ...]:
     """Name the dims of a variable: as its model does, and the others as ArviZ does."""
-    pairs = zip(own or (None,) * ndim, range(ndim), strict=True)
-    return tuple(dim or f"{name}_dim_{k}" for dim, k in pairs)
+    return tuple(dim or f"{name}_dim_{k}" for k, dim in enumerate(own or (None,) * ndim))

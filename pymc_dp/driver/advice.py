@@ -129,8 +129,7 @@ def _without_score(records: Records, name: str, leaf: str, atoms: list[float]) -
     own: Any = graph.terms[records.term_names.index(name)]
     term: Tensor = own.sum()
     gradients: list[AnyVariable] = pt.grad(term, latents, disconnected_inputs="ignore")
-    inputs = [*graph.inputs.values(), *latents]
-    compute: Any = function(inputs, [term, *gradients], "python")
+    compute: Any = function([*graph.inputs.values(), *latents], [term, *gradients], "python")
     spec = {k: ColumnSpec(records.shapes[k], x.type.dtype) for k, x in graph.inputs.items()}
     rng, kinds = np.random.default_rng(0), np.arange(TRIED) % ALIKE
     made = {k: made_up_column(column, kinds, rng) for k, column in spec.items()}

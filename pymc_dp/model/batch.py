@@ -184,11 +184,7 @@ def remake(node: Node, operands: list[AnyVariable]) -> list[AnyVariable]:
 
 
 class _StandardUniform(UniformRV):
-    """Uniform numbers between 0 and 1, as `UniformRV` draws them; no arrays of bounds: faster."""
-
-    @classmethod
-    def rng_fn(cls, rng: np.random.Generator, *bounds_and_size: Any) -> np.ndarray:
-        return np.asarray(rng.random(bounds_and_size[-1]))
+    """Uniform numbers between 0 and 1 that stand for one of few values."""
 
 
 STANDARD_UNIFORM: Any = _StandardUniform()

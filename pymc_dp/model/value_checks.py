@@ -133,6 +133,8 @@ def check_groups(split: Split, data: Partition) -> Iterator[str]:
     """Refuse latents that are indexed by the unit itself; name those of small groups."""
     axes, names = split.axes, {leaf.variable: k for k, leaf in split.record_leaves.items()}
     latent = axes.inputs().keys() - names.keys()
+    for name in data.columns.keys() & {k for k, role in _roles(split).items() if role == "read"}:
+        _check_design(name, data)
     for node in toposort(list(split.terms.values())):
         if not isinstance(node.op, AdvancedSubtensor) or node.inputs[0] in axes.axis:
             continue
@@ -148,6 +150,29 @@ def check_groups(split: Split, data: Partition) -> Iterator[str]:
             read = {names[leaf] for leaf in names.keys() & set(ancestors(indices))}
             sizes = in_partitions(*data).read(partial(_sizes, indices, names), read)
             yield from _check_sizes(node.inputs[0].name, sizes, data.units)
+
+
+def _check_design(name: str, data: Partition) -> None:
+    """Refuse a matrix that gives every unit, or all but one, a coefficient of its own."""
+    column, units = data.columns[name], data.units
+    if len(column.values.shape) != 2 or not 1 < data.number <= column.spec.width + 1:
+        return
+    parts = in_partitions({name: column}, units).read(partial(_used, name))
+    single = np.bincount(np.concatenate([used for _, used in parts])) == 1
+    # no unit lies in two partitions
+    if sum(len(np.unique(owners[single[used]])) for owners, used in parts) >= data.number - 1:
+        raise NotSeparableError(
+            f"`{name}` has a column of its own for every single {_unit(units)}, or for all but "
+            f"one: what it multiplies is a local latent, which no fit can release. {_advice(units)}"
+        )
+
+
+def _used(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of a unit and a coefficient that it uses."""
+    column, units = partition.columns[name], partition.units
+    rows, used = (column.values.T if column.axis else column.values).nonzero()
+    owners = rows if units is None else units.codes[rows]
+    return np.divmod(np.unique(owners * np.int64(column.spec.width) + used), column.spec.width)
 
 
 def _advice(units: Units | UnitBlocks | None) -> str:

@@ -22,7 +22,7 @@ from pymc_dp.accounting.plan import unit_label
 from pymc_dp.contributions.channels import MANY_LATENTS
 from pymc_dp.errors import NotSeparableError
 from pymc_dp.model import Records
-from pymc_dp.model.compilation import as_written, rewritten
+from pymc_dp.model.compilation import as_written, function
 from pymc_dp.model.graphs import AnyVariable, Node, Tensor, all_variables, pt, tensor_constants
 from pymc_dp.model.split import simplify
 from pymc_dp.privacy.contribution import rows_along
@@ -120,7 +120,7 @@ def _without_score(records: Records, name: str, leaf: str, atoms: list[float]) -
     term: Tensor = own.sum()
     inputs = [*graph.inputs.values(), *latents]
     gradients: list[AnyVariable] = pt.grad(term, latents, disconnected_inputs="ignore")
-    compute: Any = rewritten(inputs, [term, *gradients])
+    compute: Any = function(inputs, [term, *gradients], "python")
     spec = {k: ColumnSpec(records.shapes[k], x.type.dtype) for k, x in graph.inputs.items()}
     rng, without = np.random.default_rng(0), []
     made = probe_records(spec, rng)

@@ -1,11 +1,10 @@
 """Graphs for a batch of records: their log likelihood, and draws of their outcomes.
 
-`build_graph` rebuilds the terms: the same graph, with leaves of as many rows as a batch has.
-`find_outcomes` writes draws of outcomes by the model's own distributions, given the latents. What
-is drawn for a record may read what its log likelihood reads, and nothing of other records: a
-stand-in for the draw, which depends on all that it depends on, passes the proof that the likelihood
-has passed. Two kinds of draws are written anew: of a mixture, which PyMC writes by row numbers, and
-of counts that are at least 1, which it draws by rejection.
+`build_graph` rebuilds the terms with leaves of as many rows as a batch has. `find_outcomes` writes
+draws of outcomes by the model's own distributions, given the latents. What is drawn for a record
+may read what its log likelihood reads, and nothing of other records: a stand-in for the draw, which
+depends on all that it depends on, passes the same proof. Two kinds of draws are written anew: of a
+mixture, which PyMC writes by row numbers, and of counts above 0, which it draws by rejection.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -185,24 +184,10 @@ def remake(node: Node, operands: list[AnyVariable]) -> list[AnyVariable]:
 
 
 class _StandardUniform(UniformRV):
-    """Uniform numbers between 0 and 1, as `UniformRV` draws them; no arrays of bounds: faster."""
-
-    @classmethod
-    def rng_fn(cls, rng: np.random.Generator, *bounds_and_size: Any) -> np.ndarray:
-        return np.asarray(rng.random(bounds_and_size[-1]))
+    """Uniform numbers between 0 and 1 that stand for one of few values."""
 
 
 STANDARD_UNIFORM: Any = _StandardUniform()
-
-
-class _Random(NamedTuple):
-    """A random variable inside the graph of an outcome, and a stand-in for it."""
-
-    node: Node
-    parameters: tuple[Tensor, ...]  # with stand-ins for what is drawn before
-    stand_in: Tensor
-    batch: int  # how many axes it shares with the outcome
-    stacked: bool  # whether it has one more, of a mixture's components
 
 
 class _Drawn(NamedTuple):
@@ -211,7 +196,9 @@ class _Drawn(NamedTuple):
     name: str
     leaf: Tensor
     graph: Tensor
-    random: tuple[_Random, ...]
+    # by stand-in: what draws, and its parameters, with stand-ins for what is drawn before
+    random: dict[Tensor, tuple[Node, Sequence[Tensor]]]
+    batch: int  # how many axes its entries have
     read: set[AnyVariable]  # what its distributions read, beside what they draw and how often
 
 
@@ -225,20 +212,19 @@ def find_outcomes(split: Split, lengths: frozenset[AnyVariable]) -> tuple[Outcom
     drawn = [_drawn(split, rvs[name], split.local.get(name)) for name in split.terms]
     left = [one for one in drawn if one is not None]
     # no other arrays than the likelihood reads, and no two of one variable
+    waiting, known = {one.leaf for one in left}, set(ancestors(split.terms.values()))
     read = leaves.keys() & set(ancestors([one.graph for one in left]))
-    if not read <= set(ancestors(split.terms.values())):
-        return None
-    if len({one.leaf for one in left}) < len(drawn):
+    if not read <= known or len(waiting) < len(drawn):
         return None
     stages = []
     while left:
-        waiting = {one.leaf for one in left}
         ready = [one for one in left if waiting.isdisjoint(one.read)]
         stage = _outcomes(split, ready, lengths) if ready else None
         if stage is None:
             return None
         stages.append(stage)
-        left = [one for one in left if one not in ready]
+        waiting -= {one.leaf for one in ready}
+        left = [one for one in left if one.leaf in waiting]
     return tuple(stages)
 
 
@@ -252,8 +238,8 @@ def _outcomes(
         refuse_mixing(graphs, axes, lengths)
     except NotSeparableError:
         return None
-    random = [each for one in drawn for each in one.random]
-    parts = [part for each in random for part in (each.stand_in, *each.parameters)]
+    random = [each for one in drawn for each in one.random.items()]
+    parts = [part for stand_in, (_, read) in random for part in (stand_in, *read)]
     every = {str(k): part for k, part in enumerate(dict.fromkeys([*graphs.values(), *parts]))}
     leaves = {str(variable.name): variable for variable in axes.inputs()}
     batch = build_graph(every, axes, leaves, rows=None)
@@ -263,21 +249,23 @@ def _outcomes(
     for name, one in zip(graphs, drawn, strict=True):
         value: Tensor = batch.inputs[name]
         draws: dict[AnyVariable, AnyVariable] = {}
-        for each in one.random:
+        for stand_in, (node, read) in one.random.items():
             generators.append(random_generator_type())
-            parameters = [new[x] for x in each.parameters]
-            parameters = [vectorize_graph(x, draws) if draws else x for x in parameters]
-            size = [number, *[value.shape[k] for k in range(each.batch)]]
-            if each.stacked:  # one component of a mixture serves for all that are equal
-                pairs = zip(parameters, each.node.op.ndims_params, strict=True)
+            parameters: list[Tensor] = [
+                vectorize_graph(new[x], draws) if draws else new[x] for x in read
+            ]
+            size = [number, *[value.shape[k] for k in range(one.batch)]]
+            # one component of a mixture serves for all that are equal
+            if stand_in.ndim - node.op.ndim_supp > one.batch:
+                pairs = zip(parameters, node.op.ndims_params, strict=True)
                 size.append(reduce(pt.maximum, [x.shape[-1 - core] for x, core in pairs]))
-            draws[new[each.stand_in]] = _draw(each.node, generators[-1], size, parameters)
+            draws[new[stand_in]] = _draw(node, generators[-1], size, parameters)
         outcome: Tensor = vectorize_graph(new[one.graph], draws)
         outcomes[name] = outcome.astype(value.type.dtype)
     variables = {str(one.leaf.name): one.name for one in drawn}
-    first, is_bernoulli = drawn[0], isinstance(drawn[0].random[-1].node.op, BernoulliRV)
-    is_as_drawn = first.graph is first.random[-1].stand_in and len(drawn) == 1
-    is_binary = is_bernoulli and is_as_drawn and all(first.leaf.type.broadcastable[1:])
+    first, [last, (node, _)] = drawn[0], random[-1]
+    is_alone = first.graph is last and len(drawn) == 1 and all(first.leaf.type.broadcastable[1:])
+    is_binary = isinstance(node.op, BernoulliRV) and is_alone
     return Outcomes(outcomes, variables, number, batch.inputs, tuple(generators), is_binary)
 
 
@@ -292,7 +280,7 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
     rv = unscaled(rv, rv)
     counted = of_own_trials(rv, pt.cast(leaf, "int64"))
     graph = _given_values(split, counted)
-    random: list[_Random] = []
+    random: dict[Tensor, tuple[Node, Sequence[Tensor]]] = {}
     stand_ins: dict[AnyVariable, AnyVariable] = {}
     batch = leaf.type.ndim - rv.owner.op.ndim_supp
     while drawn := [v for v in ancestors([graph]) if is_draw(v)]:
@@ -308,19 +296,18 @@ def _drawn(split: Split, rv: Tensor, value: AnyVariable | None) -> _Drawn | None
         if more not in (0, 1) or undrawn:
             return None
         stand_in = _stand_in(node, parameters, leaf, batch, more)
-        random.append(_Random(node, tuple(parameters), stand_in, batch, bool(more)))
+        random[stand_in] = node, parameters
         # a place of its own, which holds no length of the data
         place = pt.tensor(dtype=first.type.dtype, shape=(None,) * first.type.ndim)
         [graph] = clone_replace([graph], {first: place}, rebuild_strict=False)
         stand_ins[place] = stand_in
     [graph] = graph_replace([graph], stand_ins, strict=False)
-    blockers = [one.stand_in for one in random]
-    read = {*ancestors([x for one in random for x in one.parameters], blockers=blockers)}
+    read = {*ancestors([x for _, parameters in random.values() for x in parameters], random)}
     if counted is not rv:  # the leaf says how many trials are drawn
         last = counted.owner.op.dist_params(counted.owner)[-1]
         # unless its probabilities read the counts, too
         read -= {leaf} - {*ancestors([last], blockers=model.free_RVs)}
-    return _Drawn(name, leaf, graph, tuple(random), read) if random else None
+    return _Drawn(name, leaf, graph, random, batch, read) if random else None
 
 
 def before_casts(variable: AnyVariable) -> AnyVariable:
@@ -339,9 +326,8 @@ def _given_values(split: Split, rv: Tensor) -> Tensor:
     """Return the graph of a draw, with the latents' values in place of the latents."""
     # a draw of a latent is transformed to the real line, where its value is
     node, model = rv.owner, split.hardened.model
-    places = [i for i, x in enumerate(node.inputs) if not isinstance(x.type, RandomType)]
-    values = model.replace_rvs_by_values([node.inputs[i] for i in places])
-    inputs = dict(zip((node.inputs[i] for i in places), values, strict=True))
+    read = [x for x in node.inputs if not isinstance(x.type, RandomType)]
+    inputs = dict(zip(read, model.replace_rvs_by_values(read), strict=True))
     transform = model.rvs_to_transforms.get(rv)
     draw = rv if transform is None else transform.forward(rv, *node.inputs)
     [graph] = clone_replace([draw], inputs, rebuild_strict=False)

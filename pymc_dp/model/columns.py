@@ -1,7 +1,6 @@
 """The private columns: from the containers that people keep records in to what the wall reads.
 
-`read_tables` takes arrays, tables and chunks; `make_columns` pairs every record leaf with its
-values, for the wall alone; the column of units is private, too, and outside the model's graph.
+The column of units is private, too, and outside the model's graph.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,11 +27,11 @@ from pymc_dp.privacy.private_data import (
     Partition,
     UnitBlocks,
     Units,
+    record_shape,
     units_of,
 )
 from pymc_dp.privacy.wall import in_partitions
 
-NO_RECORDS = "The data have no records: give two or more."
 MISSING = ", and a private fit takes none: drop the incomplete records."
 NUMBERS = (
     "and a private fit takes numbers: convert columns of mixed types by astype(float), number "
@@ -64,10 +63,7 @@ def read_tables(data: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 def as_array(what: str, values: Any) -> Any:
     """Return a table as an array; memory maps, sparse matrices and blocks stay as they are."""
     if np.ma.isMaskedArray(values):
-        raise ValueError(
-            f"{what} is a masked array, and a private fit takes no missing values: drop the "
-            "incomplete records."
-        )
+        raise ValueError(f"{what} has missing values under its mask{MISSING}")
     if isinstance(values, Blocks) or issparse(values):
         return values
     if isinstance(values, np.ndarray):
@@ -100,18 +96,12 @@ def _is_dask(values: Any) -> bool:
 def _refuse_chunks(name: str, values: Any) -> None:
     if not (hasattr(values, "to_delayed") and getattr(values, "ndim", None)):
         raise ValueError(
-            f"data=`{name}` is a Dask {type(values).__name__}: give a Dask array, or "
-            "a column or columns of a Dask DataFrame."
+            f"data=`{name}` is a Dask {type(values).__name__}: give arrays, or columns of a frame."
         )
     if hasattr(values, "chunks") and any(np.isnan(n) for n in values.chunks[0]):
         raise ValueError(
             f"data=`{name}` has chunks of unknown sizes: call its compute_chunk_sizes() first, or "
             "give the Dask DataFrame that it was made of."
-        )
-    if hasattr(values, "chunks") and any(n > 1 for n in values.numblocks[1:]):
-        raise ValueError(
-            f"data=`{name}` is chunked along its columns, and records must be whole: call "
-            f"{name}.rechunk({{1: -1}}) first."
         )
 
 
@@ -139,8 +129,7 @@ def _count(name: str, frame: Any) -> tuple[int, ...]:
         return tuple(int(n) for n in dask.compute(*map(dask.delayed(len), _parts(frame))))
     except Exception as error:  # of what reads the rows; its text may quote data
         raise ValueError(
-            f"data=`{name}` has a partition that cannot be read ({type(error).__name__}). Nothing "
-            "was released."
+            f"data=`{name}` has a partition that cannot be read ({type(error).__name__})."
         ) from None
 
 
@@ -181,17 +170,6 @@ def _blocks_of_frame(name: str, frame: Any, lengths: tuple[int, ...]) -> Blocks:
     return Blocks(_parts(frame), lengths, shape, dtype)
 
 
-def _refuse_few(name: str, rows: int) -> None:
-    if rows == 0:
-        raise NotSeparableError(NO_RECORDS)
-    if rows == 1:
-        raise NotSeparableError(
-            f"`{name}` has a single row, and the array of one record looks like one that all "
-            "records share. If its values are public, name it in public=[...]; if they are "
-            "private, build the model on two records or more."
-        )
-
-
 def make_columns(
     leaves: Mapping[str, DataLeaf],
     axes: RecordAxes,
@@ -202,8 +180,7 @@ def make_columns(
     """Pair every record leaf with its values, or with those that ``data`` gives in their place."""
     if data is not None and not hasattr(data, "keys"):
         raise TypeError(
-            f"data= must be a mapping from names to arrays, such as {{'X': X, 'y': y}}, not "
-            f"{type(data).__name__}."
+            f"data= must be a mapping, such as {{'X': X, 'y': y}}, not {type(data).__name__}."
         )
     given = {name: leaf.value for name, leaf in leaves.items()} if data is None else dict(data)
     for name in given.keys() - leaves.keys():
@@ -212,18 +189,23 @@ def make_columns(
             "Use the names of its pm.Data and observed variables; a formula has its own data frame."
         )
     for name in leaves.keys() - given.keys():
-        hint = f" It is {leaves[name]}: give it a name by pm.Data('x', ...) first."
+        unnamed = f" It is {leaves[name]}: give it a name by pm.Data('x', ...) first."
         raise ValueError(
             f"data= replaces the model's records but leaves `{name}` as it was: give it as well."
-            + ("" if leaves[name].declared else hint)
+            f"{'' if leaves[name].declared else unnamed}"
         )
-    for name, leaf in leaves.items():
-        _refuse_few(name, leaf.value.shape[axes.axis[leaf.variable]])
+    built = {name: leaf.value.shape[axes.axis[leaf.variable]] for name, leaf in leaves.items()}
+    for name in [name for name, rows in built.items() if rows == 1]:
+        raise NotSeparableError(
+            f"`{name}` has a single row, and the array of one record looks like one that all "
+            "records share. If its values are public, name it in public=[...]; if they are "
+            "private, build the model on two records or more."
+        )
     columns = {name: column(leaf, axes, given[name]) for name, leaf in leaves.items()}
     columns |= beside
     counts = {name: x.rows for name, x in columns.items()}
-    if 0 in counts.values():
-        raise NotSeparableError(NO_RECORDS)
+    if 0 in (*built.values(), *counts.values()):
+        raise NotSeparableError("The data have no records: give two or more.")
     counts |= {units.name: units.records} if units else {}
     if len(set(counts.values())) > 1:
         raise NotSeparableError(
@@ -252,20 +234,16 @@ def column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
     if (issparse(values) or isinstance(values, Blocks)) and axis != 0:
         kind = "sparse" if issparse(values) else "chunked"
         raise ValueError(f"{what} is {kind}, which needs the records along axis 0.")
-    if len(values.shape) != template.ndim:
+    shape, given = (record_shape(x.shape, axis) for x in (leaf.value, values))
+    if given != shape:
         raise ValueError(
-            f"{what} has {len(values.shape)} dimensions, the model's has {template.ndim}."
+            f"{what} has the shape {given}, the model's has {shape}: only the number of records, "
+            f"along axis {axis}, may differ."
         )
     if not np.can_cast(values.dtype, dtype, casting="same_kind"):
         raise ValueError(
             f"{what} holds {values.dtype} values, but the model takes {dtype}: convert it first."
         )
-    for k, length in enumerate(np.shape(leaf.value)):
-        if k != axis and values.shape[k] != length:
-            raise ValueError(
-                f"{what} has length {values.shape[k]} along axis {k}, the model's has {length}; "
-                f"only the records' axis {axis} may differ."
-            )
     return Column(values, axis, dtype)
 
 
@@ -316,8 +294,7 @@ def private_column(
         )
     if data is not None and name not in data:
         raise ValueError(
-            f"data= replaces the model's records but leaves `{name}`, which {keyword}= names, as "
-            "it was: give it as well."
+            f"data= leaves `{name}`, which {keyword}= names, as it was: give it as well."
         )
     return columns[name], columns[name].get_value() if data is None else data[name]
 
@@ -328,17 +305,12 @@ def _distinct(name: str, partition: Partition) -> np.ndarray:
 
 def _codes(values: Any, name: str) -> np.ndarray:
     """Check codes; those of a mask, of floats with nan, and of text are no whole numbers."""
-    if np.ma.isMaskedArray(values) or issparse(values):
-        raise ValueError(f"unit=`{name}` is masked or sparse: give one whole number a record.")
-    codes = np.asarray(values)
-    if codes.ndim != 1:
+    codes, kind = np.asarray(values), type(values).__name__
+    if np.ma.isMaskedArray(values) or codes.ndim != 1 or codes.dtype.kind not in "iu":
         raise ValueError(
-            f"unit=`{name}` has {codes.ndim} axes and needs one: one whole number a record."
-        )
-    if codes.dtype.kind not in "iu":
-        raise ValueError(
-            f"unit=`{name}` holds {codes.dtype} values and needs whole numbers: number the persons "
-            "by pandas.factorize, after dropping records of nobody."
+            f"unit=`{name}` is a {kind} of {codes.dtype} values with {codes.ndim} axes, and needs "
+            "one whole number a record, without a mask: number the persons by pandas.factorize, "
+            "after dropping records of nobody."
         )
     codes = codes.astype("int64")
     if (codes < 0).any():

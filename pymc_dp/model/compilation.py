@@ -1,7 +1,7 @@
 """How graphs become functions: at once, rewritten or as they are written, or on compiled backends.
 
-A batch is small: with PyTensor's own Python linker, what surrounds a ufunc of NumPy takes several
-times as long as the ufunc. The linker here calls ufuncs directly.
+With PyTensor's own Python linker, what surrounds a ufunc of NumPy takes several times as long as
+the ufunc of a small batch. The linker here calls ufuncs directly.
 
 The proof of exact arithmetic (docs/proofs/gaussian_sum.md) speaks of both modes: each number of a
 matrix product depends on one row and one column (`RowProduct`), and no loops are fused. Sums over
@@ -17,7 +17,7 @@ read each other's records, and a kept graph would hold some.
 import threading
 from collections.abc import Callable, Hashable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -230,19 +230,10 @@ def _ufunc(node: Node) -> Callable[..., Any] | None:
     return op.ufunc or getattr(tag, "ufunc", None)
 
 
-class CachedMode(Mode):
-    """A mode that looks its rewrites up once, not once for each function."""
-
-    @cached_property
-    def optimizer(self) -> Any:
-        """The rewrites, in their order."""
-        return super().optimizer
-
-
 # without fusion, and powers as fused squares: a fused loop is one Python call per element here;
 # nothing in place: finding out what may be takes time, and NumPy is no faster for it; matrix
 # products of records row by row, not by BLAS
-FAST_RUN: Any = CachedMode(linker=UfuncLinker(), optimizer="fast_run")
+FAST_RUN: Any = Mode(linker=UfuncLinker(), optimizer="fast_run")
 PYTHON: Mode = FAST_RUN.excluding(
     "fusion", "inplace", "local_pow_to_nested_squaring", "BlasOpt"
 ).register(
@@ -257,18 +248,12 @@ AS_WRITTEN = Mode(linker=UfuncLinker(), optimizer="None")
 def as_written(
     inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable], mode: Mode = AS_WRITTEN
 ) -> Function:
-    """Make a function of graphs that are not rewritten, for inputs of the right type."""
+    """Make a function of graphs, by default not rewritten, for inputs of the right type."""
+    settings: Any = {"mode": mode, "on_unused_input": "ignore"}
     with without_c():
-        fn: Function = maker.function(
-            list(inputs), list(outputs), mode=mode, on_unused_input="ignore"
-        )
+        fn: Function = maker.function(list(inputs), list(outputs), **settings)
     fn.trust_input = True
     return fn
-
-
-def rewritten(inputs: Sequence[AnyVariable], outputs: Sequence[AnyVariable]) -> Function:
-    """Make a function of graphs as a fit rewrites them."""
-    return as_written(inputs, outputs, PYTHON)
 
 
 def without_c() -> AbstractContextManager[None]:
@@ -282,8 +267,7 @@ def compile_mode(backend: str) -> Mode:
         return PYTHON
     if backend not in ("numba", "c", "jax"):
         raise ValueError(
-            f"backend={backend!r} is unknown: use 'python', which is the default, 'numba', 'c' or "
-            "'jax'."
+            f"backend={backend!r} is unknown: use 'python', the default, 'numba', 'c' or 'jax'."
         )
     mode: Mode = resolve_backend_compile_kwargs(backend, None)["mode"]
     if backend == "jax":

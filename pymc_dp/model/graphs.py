@@ -1,11 +1,10 @@
 """PyTensor graphs: their types, the walk that all checks share, and what a proof covers.
 
-An operation is a Python object. One that wraps a Python function, or keeps an array as an
-attribute, may compute with data that stand nowhere in the graph, and no walk through the graph
-meets them. So an operation is accepted only if its class itself is on a list of those that compute
-from their inputs alone, and its settings are plain, and if the same holds for all operations inside
-it. That is a check of mistakes: whoever changes objects of PyTensor in the curator's own process
-can do whatever the curator can.
+An operation that wraps a Python function, or keeps an array as an attribute, may compute with data
+that stand nowhere in the graph. So an operation is accepted only if its class itself is on a list
+of those that compute from their inputs alone, and its settings are plain, and if the same holds for
+all operations inside it. That is a check of mistakes: whoever changes objects of PyTensor in the
+curator's own process can do whatever the curator can.
 """
 
 from collections import ChainMap

@@ -1,7 +1,7 @@
 """Turn every array that a model holds into a named leaf, before anything is derived from it.
 
 PyTensor folds expressions of constants: ``x - x.mean()`` over a NumPy array would arrive as one
-harmless-looking array, and a model that couples its records would pass for one that does not.
+array, and a model that couples its records would pass for one that does not.
 
 `harden` first joins observed variables that have missing entries, which PyMC splits in two, whose
 lengths say how many are missing. With a mask by records, a missing outcome adds nothing to its
@@ -98,9 +98,7 @@ def _regular(value: np.ndarray, flat: np.ndarray) -> Iterator[np.ndarray]:
     if is_number and side is not None and flat[0] == 0 and flat[-1] == side - 1:
         yield from np.tril_indices(side)  # the rows, or the columns, of a triangle in order
     if value.ndim == 2 and flat[1] == 0:  # its second entry is off the diagonal
-        diagonal = np.eye(*value.shape) == 1
-        yield flat[0] * diagonal
-        yield np.where(diagonal, flat[0], 0)
+        yield flat[0] * np.eye(*value.shape)
     if not is_number:
         return
     if flat.size == 2 and flat.dtype.kind == "f" and abs(flat[1] - flat[0]) != 1:
@@ -288,19 +286,16 @@ def _split(
     joined = whole[name].inputs[0].owner.inputs[0].owner
     operation = observed.inputs[0].owner.op
     entries = isinstance(operation, RandomVariable) and operation.ndim_supp == 0
-    if not (entries and isinstance(joined.op, AdvancedIncSubtensor)):
-        _refuse(name)
-    missing = joined.inputs[2]
-    if not isinstance(missing, Constant) or missing.type.dtype != "bool":
+    missing = joined.inputs[2] if isinstance(joined.op, AdvancedIncSubtensor) else None
+    if not (entries and isinstance(missing, Constant) and missing.type.dtype == "bool"):
         _refuse(name)
     return name, observed, free[f"{name}_unobserved"], whole[name], missing.data
 
 
 def _refuse(name: str) -> NoReturn:
     raise NotSeparableError(
-        f"`{name}` has missing entries within its vectors, and only whole entries of a univariate "
-        "variable can be missing. Drop the incomplete records, or observe each column by a "
-        "variable of its own."
+        f"`{name}` has missing entries within its vectors: drop the incomplete records, or observe "
+        "each column by a univariate variable of its own."
     )
 
 

@@ -36,12 +36,10 @@ NUMBERS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 MOST_REPEATS = 2
 MOST_NODES = 200
 # which inputs of an operation are lengths, and which are positions
-LENGTHS: dict[type, tuple[int, int | None]] = {
-    Alloc: (1, None),
-    ARange: (1, 2),
-    Eye: (0, 2),
-    Reshape: (1, 2),
-    SpecifyShape: (1, None),
+LENGTHS: dict[type, slice] = {
+    **dict.fromkeys((Alloc, SpecifyShape), slice(1, None)),
+    **dict.fromkeys((ARange, Reshape), slice(1, 2)),
+    Eye: slice(2),
 }
 POSITIONS: dict[type, int] = {AdvancedSubtensor: 1, AdvancedIncSubtensor: 2}
 # what PyMC itself adds to a mixture are shapes; the others are as PyTensor makes them
@@ -90,11 +88,10 @@ def releasable(
     ``order`` is that of the author's model, ``shapes`` are those of unconstrained values by the
     latent's name, and ``unproved`` names deterministics with operations that may hold data.
 
-    **Privacy.** A deterministic is withheld if its graph reaches data that are not declared
-    public, or a number, length or position that is not part of a formula (``b * y_sd`` beside
-    ``b`` would return ``y_sd``), or if it has a dimension that is not public, unless its own name
-    is declared public. A declaration covers numbers, never arrays of data, latents of single
-    records or the records' dimensions. Coords leave only for dimensions of what is released.
+    **Privacy.** A deterministic is withheld if its graph reaches data that are not public, or is no
+    formula (``b * y_sd`` beside ``b`` would return ``y_sd``), or if it has a dimension that is not
+    public, unless its own name is declared public. A declaration covers numbers, never arrays of
+    data, latents of single records or the records' dimensions. Coords leave for what is released.
     """
     model, public = split.hardened.model, split.hardened.public
     shared = [rv for rv in model.free_RVs if rv.name in split.shared]
@@ -165,8 +162,7 @@ def _of_records(graph: AnyVariable, private: Mapping[AnyVariable, str], dims: It
         )
     for dim in dims:
         return (
-            f"which has the records' own dimension `{dim}`: it would return their number and their "
-            "labels. Leave the dimension out."
+            f"which has the records' own dimension `{dim}`, their number and labels: leave it out."
         )
     return ""
 
@@ -210,10 +206,8 @@ def _settings(op: object) -> Iterator[float]:
             yield value
         elif isinstance(value, slice):
             left += [value.start, value.stop, value.step]
-        elif isinstance(value, tuple | list | set | frozenset):
-            left += value
-        elif isinstance(value, dict):
-            left += value.values()
+        elif isinstance(value, tuple | list | set | frozenset | dict):
+            left += value.values() if isinstance(value, dict) else value
 
 
 def _may_read(node: Node, i: int, known: Known) -> bool:
@@ -223,10 +217,9 @@ def _may_read(node: Node, i: int, known: Known) -> bool:
     if variable in known.arrays:
         first = POSITIONS.get(type(node.op))
         return first is not None and i >= first and _follows(known.arrays[variable], known.lengths)
-    start, stop = LENGTHS.get(type(node.op), (0, 0))
     return (
         isinstance(variable, Constant)
-        and i in range(len(node.inputs))[start:stop]
+        and i in range(len(node.inputs))[LENGTHS.get(type(node.op), slice(0))]
         and bool(np.isin(variable.data, list(known.lengths)).all())
     )
 
@@ -274,8 +267,7 @@ def _repeats(nodes: list[Node]) -> bool:
         for i, operand in enumerate(operands):
             before = applied.get(operand, Counter())
             step = (node.op, *sorted(chain(operands[:i], operands[i + 1 :])))
-            counts |= before
-            counts[step] = max(counts[step], before[step] + 1)
+            counts |= before | Counter({step: before[step] + 1})
         if max(counts.values(), default=0) > MOST_REPEATS:
             return True
         for k, output in enumerate(node.outputs):
@@ -325,15 +317,10 @@ def trusted_constants(
         if count or others:
             text = f"{count} number{'s' * (count != 1)}"
             text += f", and {others} in its density" if others else ""
-            shown = () if name in split.terms else _single(arguments)
-            lines[Trusted(f"{kind} of", name, text)] = shown
-    named = [Trusted("initial value of", name) for name in split.hardened.initvals]
-    named += [Trusted("operation", name) for name in sorted(operations)]
-    return {**lines, **{line: () for line in named}}
-
-
-def _single(numbers: Iterable[Hashable]) -> tuple[float, ...]:
-    return tuple(sorted(float(key) for key in numbers if isinstance(key, str)))
+            shown = () if name in split.terms else (x for x in arguments if isinstance(x, str))
+            lines[Trusted(f"{kind} of", name, text)] = tuple(sorted(map(float, shown)))
+    lines |= {Trusted("initial value of", name): () for name in split.hardened.initvals}
+    return lines | {Trusted("operation", name): () for name in sorted(operations)}
 
 
 def _numbers(

@@ -1,9 +1,7 @@
 """A model as a prior plus one log likelihood per record, or a reason why it is not.
 
-`separate_unread` runs the phases: every array becomes a leaf; the terms and the priors are read;
-operations are proved to hold no data; the terms are split by records; what a model must satisfy
-beside that is checked; and the graphs are rebuilt without data. The values themselves are checked
-by what it returns beside them. Refusals hold names and shapes, never values.
+`separate_unread` runs the phases, and returns what checks the values themselves beside the graphs.
+Refusals hold names and shapes, never values.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -81,7 +79,7 @@ class Records(NamedTuple):
     # ``single``; records of one unit must be given the same value.
     local_latents: dict[str, int]
     of_units: bool  # whether they belong to units of several records
-    # the same names, and those of local latents, to the class of the random variable's operation
+    # the same names, and those of local latents, to the class of the operation that draws them
     distributions: dict[str, type[Op]]
     # the shape of every input of ``batch``, with None along the records' axis
     shapes: dict[str, tuple[int | None, ...]]
@@ -147,11 +145,9 @@ def separate_unread(
 ) -> tuple[Records, Callable[..., PrivateData]]:
     """Split ``model`` into its records; return them, and what checks and returns the data.
 
-    ``data`` replaces every record leaf of a model built on a small template, by name. ``public``
-    names what the author declares public: data, observed variables, deterministics, and operations
-    of their own that hold no data. ``start`` holds public initial values of latents. ``units`` says
-    which records belong to one unit, if it is not the record, ``beside`` holds columns that no term
-    reads, and ``number_is_public`` says whether their number may be a length in the prior.
+    ``data`` replaces every record leaf by name, ``public`` names data, variables and operations
+    that the author declares public, ``start`` holds public initial values, ``beside`` columns that
+    no term reads, and ``number_is_public`` says whether that of units may be a length in the prior.
     """
     declared = tuple(public)
     refuse_unsupported(model)
@@ -239,7 +235,7 @@ def proved_graphs(
     model: pm.Model, hardened: HardenedModel, factors: Terms, prior: Prior, public: Iterable[str]
 ) -> tuple[dict[str, list[AnyVariable]], frozenset[str], set[str]]:
     """Refuse operations that no proof covers and no author declares, and hidden numbers."""
-    # returns `_graphs_read`, the operations that are declared, and the deterministics with others
+    # returns the graphs in which numbers may hide, declared operations, deterministics with others
     unproved = unproved_by_variable(hardened.model, factors, prior)
     every = (*unproved.values(), unproved_in(hardened.model.basic_RVs))
     allowed = refuse_unknown_names(model, public, every)
@@ -248,9 +244,8 @@ def proved_graphs(
         for name in sorted(unproved[variable].keys() - allowed):
             raise NotSeparableError(
                 f"`{variable}` is computed by the operation `{name}`, which is not known to "
-                "compute from its inputs alone: it may hold data that no check can see. Write "
-                f"`{variable}` with PyTensor's own operations, as they are"
-                f"{unproved[variable][name]}."
+                "compute from its inputs alone: it may hold data that no check can see. Write it "
+                f"with PyTensor's own operations, as they are{unproved[variable][name]}."
             )
     for name, graph in factors.items():  # their seed would be a number from outside the graph
         if any(isinstance(op, RandomVariable) for op in operations(all_variables([graph]))):
@@ -258,16 +253,11 @@ def proved_graphs(
                 f"The density of `{name}` draws random numbers: write it as a formula of the "
                 "latents and the data, by pm.logp for example."
             )
-    graphs = _graphs_read(hardened.model, factors, prior)
+    distributions = {rv.name: [rv] for rv in hardened.model.observed_RVs}
+    graphs = prior | {name: [g, *distributions.get(name, [])] for name, g in factors.items()}
     refuse_hidden(graphs, hardened)
     doubtful = {name for name, own in unproved.items() if not own.keys() <= allowed}
     return graphs, allowed, doubtful
-
-
-def _graphs_read(model: pm.Model, factors: Terms, prior: Prior) -> Prior:
-    """Collect by variable all graphs in which numbers may hide."""
-    distributions = {rv.name: [rv] for rv in model.observed_RVs}
-    return prior | {name: [g, *distributions.get(name, [])] for name, g in factors.items()}
 
 
 def refuse_unsupported(model: pm.Model) -> None:
@@ -381,12 +371,12 @@ def refuse_undeclared(split: Split) -> None:
             if leaf is None or variable in split.axes.axis or leaf.name in split.hardened.public:
                 continue
             if leaf.declared or not is_structural(leaf.value):
-                declare = f"public=[{leaf.name!r}]" if leaf.declared else "public=[...]"
-                named = "" if leaf.declared else "make it a pm.Data and "
+                own = f"name it in public=[{leaf.name!r}]"
+                declare = own if leaf.declared else "make it a pm.Data and name it in public=[...]"
                 raise NotSeparableError(
-                    f"The likelihood of `{term}` reads {leaf}, which is not laid out by "
-                    f"records. If it is public, {named}name it in {declare}; if it is private, "
-                    f"the model mixes records and cannot be fitted privately ({CENSORED})."
+                    f"The likelihood of `{term}` reads {leaf}, which is not laid out by records. "
+                    f"If it is public, {declare}; if it is private, the model mixes records and "
+                    f"cannot be fitted privately ({CENSORED})."
                 )
 
 

@@ -47,10 +47,8 @@ class GatherLayout(NamedTuple):
     """How ``base[...]`` with index arrays lays its axes out, as NumPy does."""
 
     arrays: dict[int, AnyVariable]  # axis of the base to the array that indexes it
-    start: int  # first output axis of the broadcast index arrays
-    ndim: int  # number of their axes
-    other_axes: dict[int, int]  # every other output axis to its axis of the base
-    sliced: frozenset[int]  # axes of the base of which a slice picks a part
+    axes: list[int | None]  # of the base, for each of the output; None for those of the arrays
+    sliced: set[int]  # axes of the base of which a slice picks a part
 
 
 class Carries(NamedTuple):
@@ -129,9 +127,9 @@ def _demand(term: AnyVariable, axes: RecordAxes) -> None:
         )
     if term.type.broadcastable[0]:
         raise NotSeparableError(
-            "it has a single row, and that of one record looks like one that all records share: "
-            "name what it observes in public=[...] if that is public, and else build the model on "
-            "two records or more"
+            "it has a single row, and one record looks like what all records share: name what it "
+            "observes in public=[...] if that is public, add up a potential of latents alone, and "
+            "else build the model on two records or more"
         )
     _require(axes, term, 0)
     nodes = list(toposort([term]))
@@ -315,8 +313,7 @@ def _subtensor(op: Subtensor, node: Node, output: int, k: int) -> Iterator[Need]
     axis, index = [*_slices(node, 1).items()][k]
     if index != slice(None):
         raise NotSeparableError(
-            "a slice picks some of the records (make each lag of a series an array of its own, "
-            "before the model)"
+            "a slice picks some of the records (make each lag an array of its own, before a model)"
         )
     yield Carries(0, axis)
 
@@ -341,14 +338,14 @@ def _slices(node: Node, first: int) -> dict[int, Any]:
 @_needs.register(AdvancedSubtensor)
 def _gather(op: AdvancedSubtensor, node: Node, output: int, k: int) -> Iterator[Need]:
     layout = gather_layout(node)
-    if not layout.start <= k < layout.start + layout.ndim:
-        axis = layout.other_axes[k]
-        if axis in layout.sliced:
+    own = layout.axes[k]
+    if own is not None:
+        if own in layout.sliced:
             raise NotSeparableError("a slice picks some of the records")
-        yield Carries(0, axis)
+        yield Carries(0, own)
         return
     for axis, index in layout.arrays.items():
-        at = k - layout.start - (layout.ndim - index.type.ndim)
+        at = k - layout.axes.index(None) - (layout.axes.count(None) - index.type.ndim)
         along = at >= 0 and not index.type.broadcastable[at]
         rows = counted_rows(index)
         if rows is not None:  # base[arange(number of records), ...] walks along the records of base
@@ -369,18 +366,15 @@ def index_arrays(node: Node) -> dict[int, AnyVariable]:
 
 def gather_layout(node: Node) -> GatherLayout:
     """Describe the axes of an `AdvancedSubtensor` node; boolean masks are refused."""
-    base, arrays = node.inputs[0], index_arrays(node)
-    indices = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
+    arrays, slices = index_arrays(node), _slices(node, 1)
     if any(index.type.dtype == "bool" for index in arrays.values()):
         raise NotSeparableError(f"a boolean mask picks some of the records ({CENSORED})")
     ndim = max(index.type.ndim for index in arrays.values())
     first, last = min(arrays), max(arrays)
     start = first if last - first + 1 == len(arrays) else 0
-    rest = [axis for axis in range(base.type.ndim) if axis not in arrays]
-    order = [*rest[:start], *[None] * ndim, *rest[start:]]
-    others = {out: axis for out, axis in enumerate(order) if axis is not None}
-    sliced = {a for a, index in enumerate(indices) if a in rest and index != slice(None)}
-    return GatherLayout(arrays, start, ndim, others, frozenset(sliced))
+    kept = [*slices]
+    sliced = {axis for axis, index in slices.items() if index != slice(None)}
+    return GatherLayout(arrays, [*kept[:start], *[None] * ndim, *kept[start:]], sliced)
 
 
 def counted_rows(index: AnyVariable) -> Length | None:

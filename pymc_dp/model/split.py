@@ -1,13 +1,11 @@
 """A model split into terms that go by records, and a prior that does not.
 
 In the order of their use: the elementwise log-likelihood terms, free of wrappers that would hide
-records; the priors of the latents; latents with an entry for every privacy unit, ``a[person]`` with
-``unit="person"``, as latents of the unit's records; the split; and which named dimensions are
-public, since all others may be the records', by length or by labels.
+records; the priors of the latents; latents of privacy units, ``a[person]`` with ``unit="person"``,
+as latents of the unit's records; the split; and the dimensions.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +14,9 @@ from pymc.data import MinibatchOp
 from pymc.distributions.multivariate import DirichletMultinomialRV
 from pymc.distributions.transforms import Ordered
 from pymc.initial_point import make_initial_point_expression
-from pymc.logprob.utils import ParameterValueError
-from pymc.pytensorf import compile, find_rng_nodes, replace_rng_nodes, reseed_rngs
+from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import FAST_COMPILE
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
@@ -37,7 +33,7 @@ from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax, X
 from pytensor.tensor.subtensor import AdvancedSubtensor, indices_from_subtensor
 
 from pymc_dp.errors import NotSeparableError
-from pymc_dp.model.compilation import as_written, without_c
+from pymc_dp.model.compilation import as_written, function
 from pymc_dp.model.graphs import AnyVariable, Tensor, pt, stored_value
 from pymc_dp.model.harden import DataLeaf, HardenedModel, is_structural
 from pymc_dp.model.separation_proof import RecordAxes, find_record_axes, gather_layout
@@ -55,17 +51,17 @@ class UnitLatents(NamedTuple):
     column: AnyVariable | None  # says which unit a record belongs to
     rows: dict[AnyVariable, AnyVariable]  # a latent's value to that of every record's unit
 
-    def by_record(self, graphs: Sequence[AnyVariable]) -> list[AnyVariable]:
+    def by_record(self, graphs: list[AnyVariable]) -> list[AnyVariable]:
         """Give every record the entry of its own unit, in place of the entries of all."""
         entries = [v for v in ancestors(graphs) if is_entry_of_unit(v, self.column)]
-        bases = _replaced([v.owner.inputs[0] for v in entries], self.rows)
-        picked = {}
+        bases = rewrite([v.owner.inputs[0] for v in entries], self.rows.get)
+        picked: dict[AnyVariable, AnyVariable] = {}
         for entry, base in zip(entries, bases, strict=True):
             # from the record's own row what the entry picks from its unit's
             indices = indices_from_subtensor(entry.owner.inputs[1:], entry.owner.op.idx_list)
             own: Tensor = base
             picked[entry] = own[(slice(None), *indices[1:])] if len(indices) > 1 else own
-        return _replaced(_replaced(graphs, picked), self.rows)
+        return rewrite(graphs, picked.get, self.rows.get)
 
 
 class Split(NamedTuple):
@@ -141,29 +137,17 @@ def _likelihood_terms(
     prior = {}
     for rv in variables:
         private = arrays - regular if rv.name in public else arrays
-        if private.isdisjoint(ancestors([likelihood[rv.name]])) and (
-            rv.name in public
-            or (rv in model.potentials and not _is_single_row(rv, model.basic_RVs))
+        # what a potential of a single row reads may be an outcome
+        of_latents = rv in model.potentials and not any(rv.type.broadcastable[:1])
+        if (rv.name in public or of_latents) and private.isdisjoint(
+            ancestors([likelihood[rv.name]])
         ):
             prior[rv.name] = likelihood.pop(rv.name)
     if not likelihood:
         raise NotSeparableError(
-            "The model has no observed data that are private: give at least one variable "
-            "`observed=` that public= does not name."
+            "The model has no observed data that are private: give observed= that is not public."
         )
     return likelihood, prior
-
-
-def _is_single_row(potential: AnyVariable, latents: Collection[AnyVariable]) -> bool:
-    """Whether a potential has one row, and reads an array of one number that may be an outcome."""
-    return (
-        potential.type.ndim > 0
-        and potential.type.broadcastable[0]
-        and any(
-            isinstance(v, Constant) and getattr(v, "ndim", 0)
-            for v in ancestors([potential], blockers=latents)
-        )
-    )
 
 
 def declare_public(hardened: HardenedModel, names: Iterable[str]) -> HardenedModel:
@@ -185,10 +169,8 @@ def of_own_trials(rv: AnyVariable, counts: Tensor) -> Tensor:
     """Return a multinomial of as many trials as its counts add up to; other variables as is."""
     if not isinstance(rv.owner_op, MultinomialRV | DirichletMultinomialRV):
         return rv
-    last, trials = rv.owner.op.dist_params(rv.owner)[-1], counts.sum(axis=-1)
-    if isinstance(rv.owner.op, MultinomialRV):
-        return pm.Multinomial.dist(n=trials, p=last)
-    return pm.DirichletMultinomial.dist(n=trials, a=last)
+    kind = pm.Multinomial if isinstance(rv.owner.op, MultinomialRV) else pm.DirichletMultinomial
+    return kind.dist(counts.sum(axis=-1), rv.owner.op.dist_params(rv.owner)[-1])
 
 
 def simplify(terms: list[AnyVariable]) -> list[AnyVariable]:
@@ -301,7 +283,8 @@ def _prior_graphs(
     own = [*ancestors([*model.basic_RVs, *model.data_vars])]
     containers = {id(v.container): v for v in own if isinstance(v, SharedVariable)}
     copies = _replacements(starts, lambda v: containers.get(id(getattr(v, "container", None))))
-    graphs = zip(latents, terms, _replaced(starts, copies), outputs, strict=True)
+    starts = clone_replace(starts, copies, rebuild_strict=False)
+    graphs = zip(latents, terms, starts, outputs, strict=True)
     return {rv.name: [term, rv, start, output] for rv, term, start, output in graphs}
 
 
@@ -335,17 +318,15 @@ def initial_point(
     model: pm.Model, prior: Prior, initvals: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
     """Evaluate the initial point; `refuse_data_in_prior` sees to it that it reads no data."""
-    graphs = replace_rng_nodes([prior[rv.name][2] for rv in model.free_RVs])
+    starts = [prior[rv.name][2] for rv in model.free_RVs]
+    graphs = replace_rng_nodes(rewrite(starts, _unchecked))
     reseed_rngs(find_rng_nodes(graphs), 0)
     inputs: list[Any] = list(explicit_graph_inputs(graphs))
     numbers = [np.asarray(initvals[str(x.name)], x.dtype) for x in inputs]
     names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
-    values: list[Any] = [np.nan]
-    with suppress(ParameterValueError):
-        values = as_written(inputs, graphs)(*numbers)
+    values = as_written(inputs, graphs)(*numbers)
     if not all(np.isfinite(value).all() for value in values):
-        with without_c():  # PyMC rewrites the graphs, and checks no parameters
-            values = compile(inputs, graphs, random_seed=0, mode=FAST_COMPILE)(*numbers)
+        values = function(inputs, graphs, "python")(*numbers)
     return {n: np.asarray(value, "float64") for n, value in zip(names, values, strict=True)}
 
 
@@ -363,10 +344,7 @@ def find_unit_latents(
     hardened: HardenedModel, terms: Terms, prior: Prior, unit: str | None
 ) -> UnitLatents:
     """Find the latents that have an entry for every unit, and those that their priors read so."""
-    columns = [variable for variable, leaf in hardened.leaves.items() if leaf.name == unit]
-    if not columns:
-        return UnitLatents(None, {})
-    [column] = columns
+    column = next((v for v, leaf in hardened.leaves.items() if leaf.name == unit), None)
     names = {value: str(rv.name) for rv, value in hardened.model.rvs_to_values.items()}
     rows: dict[AnyVariable, AnyVariable] = {}
     graphs = [*terms.values(), *(graphs[0] for graphs in prior.values())]
@@ -388,12 +366,6 @@ def find_unit_latents(
                     new[names[variable]] = prior[names[variable]][0]
         bases = new
     return UnitLatents(column, rows)
-
-
-def _replaced(
-    graphs: Sequence[AnyVariable], changes: dict[AnyVariable, AnyVariable]
-) -> list[AnyVariable]:
-    return list(clone_replace(graphs, changes, rebuild_strict=False) if changes else graphs)
 
 
 def refuse_other_uses(
@@ -472,5 +444,4 @@ def find_dims(split: Split, unit: str | None) -> Dims:
 
 def named_dims(own: Sequence[str | None] | None, name: str, ndim: int) -> tuple[str, ...]:
     """Name the dims of a variable: as its model does, and the others as ArviZ does."""
-    pairs = zip(own or (None,) * ndim, range(ndim), strict=True)
-    return tuple(dim or f"{name}_dim_{k}" for dim, k in pairs)
+    return tuple(dim or f"{name}_dim_{k}" for k, dim in enumerate(own or (None,) * ndim))

@@ -1,14 +1,16 @@
 """The checks that read private values before any noise is added.
 
-Nothing else may, beside the wall and the checks of `tables`. They return nothing: what comes of
-them is a refusal, or a warning to the curator, and no number of theirs enters a plan, a graph or a
-result. A fit is therefore conditional on their acceptance (docs/guarantee.md). Most read one table,
-`arrays`; they stand in the order of `check_values`.
+Nothing else may, beside the wall and the checks of `tables`. What comes of them is a refusal, or a
+warning to the curator, and no number of theirs enters a plan, a graph or a result. A fit is
+therefore conditional on their acceptance (docs/guarantee.md). Most read one table, `arrays`; they
+stand in the order of `check_values`.
 """
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,17 +24,17 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.basic import MultinomialRV
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedSubtensor
-from scipy.sparse import csr_matrix, issparse, vstack
+from scipy.sparse import issparse
 
 from pymc_dp.accounting.plan import unit_label
 from pymc_dp.errors import NotSeparableError, PosteriorWarning, PrivacyWarning
 from pymc_dp.model.batch import RecordGraph, before_casts
-from pymc_dp.model.compilation import as_written, rewritten
+from pymc_dp.model.compilation import as_written, function
 from pymc_dp.model.graphs import AnyVariable, tensor_constants
 from pymc_dp.model.harden import is_structural
 from pymc_dp.model.separation_proof import counted_rows, gather_layout
 from pymc_dp.model.split import Split, simplify
-from pymc_dp.privacy.private_data import Column, Columns, Partition, UnitBlocks, Units
+from pymc_dp.privacy.private_data import Column, Columns, Partition, UnitBlocks, Units, units_of
 from pymc_dp.privacy.wall import in_partitions
 
 SMALL_GROUP = 5
@@ -108,16 +110,15 @@ def check_values(
     number_is_public: bool,
 ) -> None:
     """Refuse or warn of what the records are; ``numbers`` are public ones, None without noise."""
-    check_groups(split, data)
-    table = arrays(split, data.columns)
+    table, groups = arrays(split, data.columns), [*check_groups(split, data)]
     refuse_centres(split, data.columns)
     refuse_copies(split, released, data.columns)
-    check_lags(table, data.units)
-    check_outcomes_read(split, data.columns)
+    lags = [*check_lags(table, data.units)]
+    limits = [*check_outcomes_read(split, table, data.columns)]
     refuse_as_many(split, point, data, number_is_public)
-    for text in (*not_finite(table), *impossible_outcomes(split, graph, point, table)):
+    for text in (*limits, *not_finite(table), *impossible_outcomes(split, graph, point, table)):
         warnings.warn(text, PosteriorWarning, stacklevel=2)
-    texts = [*doubts(table, data.units)]
+    texts = [*groups, *lags, *doubts(table, data.units)]
     if numbers is not None:
         rows = next(iter(data.columns.values())).rows
         counts = {rows} if not number_is_public or data.units is not None else set()
@@ -128,8 +129,8 @@ def check_values(
         warnings.warn(text, PrivacyWarning, stacklevel=2)
 
 
-def check_groups(split: Split, data: Partition) -> None:
-    """Refuse latents that are indexed by the unit itself; warn where groups are small."""
+def check_groups(split: Split, data: Partition) -> Iterator[str]:
+    """Refuse latents that are indexed by the unit itself; name those of small groups."""
     axes, names = split.axes, {leaf.variable: k for k, leaf in split.record_leaves.items()}
     latent = axes.inputs().keys() - names.keys()
     for name in data.columns.keys() & {k for k, role in _roles(split).items() if role == "read"}:
@@ -148,7 +149,7 @@ def check_groups(split: Split, data: Partition) -> None:
         if indices:
             read = {names[leaf] for leaf in names.keys() & set(ancestors(indices))}
             sizes = in_partitions(*data).read(partial(_sizes, indices, names), read)
-            _check_sizes(node.inputs[0].name, sizes, data.units)
+            yield from _check_sizes(node.inputs[0].name, sizes, data.units)
 
 
 def _check_design(name: str, data: Partition) -> None:
@@ -157,25 +158,21 @@ def _check_design(name: str, data: Partition) -> None:
     if len(column.values.shape) != 2 or not 1 < data.number <= column.spec.width + 1:
         return
     parts = in_partitions({name: column}, units).read(partial(_used, name))
-    used = vstack(parts).tocsr() if issparse(parts[0]) else np.vstack(parts)
-    single = np.flatnonzero(np.asarray(used.sum(axis=0)).ravel() == 1)
-    if np.count_nonzero(np.asarray(used[:, single].sum(axis=1))) >= data.number - 1:
+    single = np.bincount(np.concatenate([used for _, used in parts])) == 1
+    # no unit lies in two partitions
+    if sum(len(np.unique(owners[single[used]])) for owners, used in parts) >= data.number - 1:
         raise NotSeparableError(
             f"`{name}` has a column of its own for every single {_unit(units)}, or for all but "
             f"one: what it multiplies is a local latent, which no fit can release. {_advice(units)}"
         )
 
 
-def _used(name: str, partition: Partition) -> Any:
-    """Return which coefficients each unit uses; the check above is of data of few units alone."""
+def _used(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of a unit and a coefficient that it uses."""
     column, units = partition.columns[name], partition.units
-    used = column.values != 0
-    used = used.T if column.axis else used
-    if units is None:
-        return used
-    # one row a unit, with ones at its records
-    members = csr_matrix((np.ones(units.records), units.order, units.starts))
-    return (members @ used) > 0
+    rows, used = (column.values.T if column.axis else column.values).nonzero()
+    owners = rows if units is None else units.codes[rows]
+    return np.divmod(np.unique(owners * np.int64(column.spec.width) + used), column.spec.width)
 
 
 def _advice(units: Units | UnitBlocks | None) -> str:
@@ -213,8 +210,8 @@ def _check_sizes(
     name: str | None,
     sizes: list[tuple[np.ndarray, np.ndarray]],
     units: Units | UnitBlocks | None,
-) -> None:
-    """Refuse groups of single units; warn where they are small."""
+) -> Iterator[str]:
+    """Refuse groups of single units; say where they are small."""
     # no unit lies in two partitions
     groups, counts = (np.concatenate(parts, axis=-1) for parts in zip(*sizes, strict=True))
     places = np.unique(groups, axis=1, return_inverse=True)[1]
@@ -226,12 +223,10 @@ def _check_sizes(
             f"no fit can release it. {_advice(units)}"
         )
     if totals.min() < SMALL_GROUP:
-        warnings.warn(
+        yield (
             f"{what} is indexed by groups of fewer than {SMALL_GROUP} {_unit(units)}s; private "
             "noise will drown them, and their names must be public. Where these are persons: "
-            f"{_advice(units)}",
-            PrivacyWarning,
-            stacklevel=2,
+            f"{_advice(units)}"
         )
 
 
@@ -245,13 +240,13 @@ def refuse_as_many(
     numbers = {data.number, rows}
     for name, column in data.columns.items():
         public = number_is_public and name in split.hardened.public
-        as_many = _as_many(column.spec.shape, numbers) or _has_intercept(name, data, numbers)
-        if not public and as_many:
+        # one more is an intercept
+        if not public and _as_many(column.spec.shape, numbers | {n + 1 for n in numbers}):
             raise NotSeparableError(
-                f"`{name}` has as many columns as there are records or units, or one less, or an "
-                "intercept more: each row would be made of all records. Compute columns from one "
-                "record each, such as kernels at a few public places, and index latents of persons "
-                "by the array that unit= names. If there are few records, add rows."
+                f"`{name}` has as many columns as there are records or units, or one less or more: "
+                "each row would be made of all records. Compute columns from one record each, such "
+                "as kernels at a few public places, and index latents of persons by the array that "
+                "unit= names. If there are few records, add rows."
             )
     # the number of rows that belong to units of several is never public
     private = numbers - ({data.number} if number_is_public else set())
@@ -272,46 +267,22 @@ def refuse_as_many(
             raise NotSeparableError(f"`{name}` reads an array with as many entries {AS_MANY}")
 
 
-def _has_intercept(name: str, data: Partition, numbers: set[int]) -> bool:
-    """Whether one column stands beside as many as there are records or units, and is constant."""
-    column = data.columns[name]
-    if len(column.spec.shape) != 2 or column.spec.width - 1 not in numbers:
-        return False
-    low, high, _ = _ranges(name, column)
-    return bool((low == high).any())
-
-
-def _ranges(name: str, column: Column) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the least and the largest values of the records, and their sum."""
-    parts = in_partitions({name: column}).read(partial(_range, name))
-    lows, highs, sums = map(np.stack, zip(*parts, strict=True))
-    return lows.min(axis=0), highs.max(axis=0), sums.sum(axis=0)
-
-
-def _range(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    column = partition.columns[name]
-    values = column.values.toarray() if issparse(column.values) else column.values
-    values, axis = np.asarray(values, "float64"), column.axis
-    low = values.min(axis=axis, initial=np.inf)
-    return low, values.max(axis=axis, initial=-np.inf), values.sum(axis=axis)
-
-
 def _as_many(shape: Iterable[int | None], numbers: set[int]) -> bool:
     """Whether a length is such a number, or one less; of a length of 1 it says nothing."""
     return any(n is not None and n > 1 and not numbers.isdisjoint((n, n + 1)) for n in shape)
 
 
 def refuse_copies(split: Split, released: Mapping[str, AnyVariable], columns: Columns) -> None:
-    """Refuse arrays of the records outside the likelihood, where no noise is added to them."""
+    """Refuse what may be records outside the likelihood, where no noise is added to them."""
+    rows = next(iter(columns.values())).rows
+    own = [column.values for column in columns.values() if isinstance(column.values, np.ndarray)]
     for name, array in _outside_the_likelihood(split, released):
-        for of, own in columns.items():
-            views = isinstance(own.values, np.ndarray)
-            if (views and np.may_share_memory(array, own.values)) or _has_column(array, of, own):
-                raise NotSeparableError(
-                    f"The prior, the initial value or the formula of `{name}` holds values of the "
-                    f"records' `{of}`, to which no noise is added there. Write public numbers in "
-                    "their place."
-                )
+        if rows in array.shape or any(np.may_share_memory(array, x) for x in own):
+            raise NotSeparableError(
+                f"The prior, the initial value or the formula of `{name}` holds a number for each "
+                "record, or a part of the records' arrays, to which no noise is added there: write "
+                "public numbers, in a pm.Data that public= names if they are as many."
+            )
 
 
 def _outside_the_likelihood(
@@ -322,25 +293,9 @@ def _outside_the_likelihood(
     priors = [(name, np.asarray(x)) for name, x in split.hardened.initvals.items()]
     for name, graphs in split.before_data.items():
         priors += [(name, leaves[v]) for v in ancestors(graphs) if v in leaves]
-    yield from ((name, x) for name, x in priors if x.dtype.kind in "biuf" and not is_structural(x))
     for name, graph in released.items():
-        yield from ((name, leaves[v]) for v in ancestors([graph]) if v in leaves)
-
-
-def _has_column(array: np.ndarray, name: str, column: Column) -> bool:
-    """Whether an array has the values of a column along one of its axes."""
-    axes = [k for k, length in enumerate(array.shape) if length == column.rows]
-    if not axes or issparse(column.values):
-        return False
-    parts = in_partitions({name: column}).read(partial(_numbers, name))
-    # of two zeros, whose bytes differ, the positive
-    values = {x.tobytes() for x in np.concatenate(parts, axis=1) + 0.0}
-    vectors = (x for k in axes for x in np.moveaxis(array, k, -1).reshape(-1, column.rows))
-    return any((x.astype("float64") + 0.0).tobytes() in values for x in vectors)
-
-
-def _numbers(name: str, partition: Partition) -> np.ndarray:
-    return _vectors(partition.columns[name]).astype("float64")
+        priors += [(name, leaves[v]) for v in ancestors([graph]) if v in leaves]
+    return ((name, x) for name, x in priors if x.dtype.kind in "biuf" and not is_structural(x))
 
 
 def refuse_centres(split: Split, columns: Columns) -> None:
@@ -348,8 +303,7 @@ def refuse_centres(split: Split, columns: Columns) -> None:
     model = split.hardened.model
     for rv in (*model.observed_RVs, *model.potentials):
         arrays = [x.data for x in tensor_constants(ancestors([rv])) if np.ndim(x.data)]
-        single = [x.item() for x in arrays if x.size == 1 and x.dtype.kind == "f"]
-        numbers = [x for x in single if x]
+        numbers = [x.item() for x in arrays if x.size == 1 and x.dtype.kind == "f" and x.any()]
         for name, column in columns.items() if numbers else ():
             if _has_centre(name, column, numbers):
                 raise NotSeparableError(
@@ -363,33 +317,52 @@ def _has_centre(name: str, column: Column, numbers: list[float]) -> bool:
     """Whether a number is the column's centre, or beyond the ends of a column that was centred."""
     if issparse(column.values) or column.dtype != "float64":
         return False
-    low, high, total = _ranges(name, column)
-    centres = np.append((low + high) / 2, total / column.rows)
+    parts = in_partitions({name: column}).read(partial(_range, name))
+    lows, highs, sums = map(np.stack, zip(*parts, strict=True))
+    low, high = lows.min(axis=0), highs.max(axis=0)
+    centres = np.append((low + high) / 2, sums.sum(axis=0) / column.rows)
     ends = high[np.isclose(low, -high, rtol=1e-12, atol=0) & (0 < high)]
     return any(np.isclose(centres, x, rtol=1e-9, atol=0).any() or (ends < x).any() for x in numbers)
 
 
-def check_lags(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> None:
-    """Refuse what holds a unit's outcomes of the row before, or after; warn of a time series."""
+def _range(name: str, partition: Partition) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the least and the largest values of the records, and their sum."""
+    column = partition.columns[name]
+    values = column.values.toarray() if issparse(column.values) else column.values
+    values, axis = np.asarray(values, "float64"), column.axis
+    low = values.min(axis=axis, initial=np.inf)
+    return low, values.max(axis=axis, initial=-np.inf), values.sum(axis=axis)
+
+
+def check_lags(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> Iterator[str]:
+    """Refuse what holds a unit's outcomes of the row before, or after; name a time series."""
     outcomes = {name: x for name, x in table.items() if x.role == "observed"}
     if not outcomes or isinstance(units, UnitBlocks):
         return
     rows = len(next(iter(outcomes.values())).values)
-    order, codes = (
-        (np.arange(rows), np.zeros(rows)) if units is None else (units.order, units.codes)
-    )
-    same_unit = codes[order][1:] == codes[order][:-1]
-    before, after = order[:-1][same_unit], order[1:][same_unit]
+    series = units_of(np.zeros(rows), "") if units is None else units
+    same_unit = np.diff(series.codes[series.order]) == 0
+    before, after = series.order[:-1][same_unit], series.order[1:][same_unit]
     others = {name: x for name, x in table.items() if x.role in ("read", "beside")}
-    for of, outcome in outcomes.items():
-        uneven = [y for y in outcome.vectors if not is_structural(y)]
-        for name, other in others.items():
-            if any(
-                _repeats(x[after], y[before]) or _repeats(x[before], y[after])
-                for x in other.vectors
-                for y in uneven
-            ):
-                _say_lag(name, of, units)
+    uneven = {name: [y for y in x.vectors if not is_structural(y)] for name, x in outcomes.items()}
+    for outcome, name in product(outcomes, others):
+        pairs = product(others[name].vectors, uneven[outcome])
+        if not any(
+            _repeats(x[after], y[before]) or _repeats(x[before], y[after]) for x, y in pairs
+        ):
+            continue
+        if units is not None:
+            raise NotSeparableError(
+                f"`{name}` holds outcomes of `{outcome}` in other rows of the same `{units.name}`. "
+                "Draws of outcomes would leave it as it is, and the posterior would be biased. "
+                "Write one row for each unit, and observe each outcome by a variable that reads "
+                'the one before: y2 = pm.Normal("y2", a + r * y1, sd, observed=...).'
+            )
+        yield (
+            f"Values of `{outcome}` stand in `{name}` again, in the row before or after, so one "
+            "person's value may be in several rows, of which epsilon protects each alone. Of "
+            "several series, write one row each, whose outcomes read one another as variables."
+        )
 
 
 def _repeats(x: np.ndarray, y: np.ndarray) -> bool:
@@ -401,25 +374,10 @@ def _repeats(x: np.ndarray, y: np.ndarray) -> bool:
     return 2 * values > number or (values > 1 and bool(same == number))
 
 
-def _say_lag(name: str, of: str, units: Units | None) -> None:
-    if units is not None:
-        raise NotSeparableError(
-            f"`{name}` holds outcomes of `{of}` in other rows of the same `{units.name}`. Draws of "
-            "outcomes would leave it as it is, and the posterior would be biased. Write one row "
-            "for each unit, and observe each outcome by a variable that reads the one before: "
-            'y2 = pm.Normal("y2", a + r * y1, sd, observed=...).'
-        )
-    warnings.warn(
-        f"Values of `{of}` stand in `{name}` again, in the row before or after, so one person's "
-        "value may be in several rows, of which epsilon protects each alone. Of several series, "
-        "write one row each, whose outcomes read one another as variables of the model.",
-        PrivacyWarning,
-        stacklevel=2,
-    )
-
-
-def check_outcomes_read(split: Split, columns: Columns) -> None:
-    """Warn where limits of censoring are made of outcomes; refuse copies of outcomes."""
+def check_outcomes_read(
+    split: Split, table: Mapping[str, Array], columns: Columns
+) -> Iterator[str]:
+    """Refuse copies of outcomes; name limits of censoring that are made of outcomes."""
     # draws of outcomes leave such arrays as they are: what is clipped would be centred wrongly
     model = split.hardened.model
     for rv in model.observed_RVs:
@@ -429,7 +387,9 @@ def check_outcomes_read(split: Split, columns: Columns) -> None:
         for outcome in _read([value], columns):
             if isinstance(rv.owner.op, CensoredRV):
                 for limit in _read(rv.owner.inputs[1:3], columns):
-                    _warn_of_limits(rv.name, outcome, limit, columns)
+                    if {outcome, limit} <= table.keys():
+                        y, limits = (table[name].values.ravel() for name in (outcome, limit))
+                        yield from _doubt_of_limits(rv.name, y, limits)
             elif before_casts(value).owner is None and (read := _read(model.observed_RVs, columns)):
                 _refuse_copies(rv.name, outcome, read, columns)
 
@@ -441,27 +401,16 @@ def _read(graphs: list[AnyVariable], columns: Columns) -> list[str]:
     return sorted(_names(ancestors(graphs, sizes | totals)) & columns.keys())
 
 
-def _warn_of_limits(name: str, outcome: str, limit: str, columns: Columns) -> None:
-    parts = in_partitions(columns).read(partial(_limits, outcome, limit), {outcome, limit})
-    seen, censored = (set[float]().union(*each) for each in zip(*parts, strict=True))
-    if len(seen) == 1 and len(censored) > 1 and not seen & censored:
-        warnings.warn(
+def _doubt_of_limits(name: str, y: np.ndarray, limits: np.ndarray) -> Iterator[str]:
+    at = y == limits if y.shape == limits.shape else np.zeros(limits.shape, bool)
+    seen, censored = np.unique(limits[~at]), np.unique(limits[at])
+    if len(seen) == 1 and len(censored) > 1 and seen[0] not in censored:
+        yield (
             f"`{name}` has a limit of its own at every censored outcome and one and the same at "
             "all others: draws of outcomes are not like the observed ones, and the posterior may "
             "be biased. Give every record the limit that it had before its outcome was known: "
-            "pymc_dp.censored_at(model, upper=...), the end of the study less its entry.",
-            PosteriorWarning,
-            stacklevel=2,
+            "pymc_dp.censored_at(model, upper=...), the end of the study less its entry."
         )
-
-
-def _limits(outcome: str, limit: str, partition: Partition) -> tuple[set[float], set[float]]:
-    """Return some limits of outcomes that lie between them, and of those that lie at them."""
-    y, limits = (np.asarray(partition.columns[name].values).ravel() for name in (outcome, limit))
-    if y.shape != limits.shape:
-        return set(), set()
-    at = y == limits
-    return set(np.unique(limits[~at])[:2].tolist()), set(np.unique(limits[at])[:2].tolist())
 
 
 def _refuse_copies(name: str, outcome: str, read: list[str], columns: Columns) -> None:
@@ -512,12 +461,10 @@ def impossible_outcomes(
     split: Split, graph: RecordGraph, point: Mapping[str, np.ndarray], table: Mapping[str, Array]
 ) -> list[str]:
     """Name outcomes whose log likelihood is finite neither near the start nor further away."""
-    if not table.keys() >= graph.inputs.keys() - {str(v.name) for v in split.local.values()}:
-        return []
-    try:
-        impossible = set(_impossible(split, graph, point, table))
-    except Exception:  # of an author's own operation, which a rehearsal will meet
-        return []
+    impossible = set[str]()
+    if table.keys() >= graph.inputs.keys() - {str(v.name) for v in split.local.values()}:
+        with suppress(Exception):  # of an author's own operation, which a rehearsal will meet
+            impossible.update(_impossible(split, graph, point, table))
     return [
         f"`{name}` has values that cannot occur under the model, whatever its latents are, and a "
         "record with one adds nothing to the fit, as if it were not there. Look for labels that do "
@@ -560,7 +507,7 @@ def _impossible(
         whole = np.logical_and.reduce(finite)
         if all(x[whole].all() for x in are_finite(quick, at, points[0])):
             continue
-        stable = stable or rewritten(*graphs)
+        stable = stable or function(*graphs, "python")
         at_each = [are_finite(stable, at, z) for z in points]
         for name, *at_points in zip(terms, *at_each, strict=True):
             if not np.any(at_points, axis=0)[whole].all():
@@ -588,9 +535,8 @@ def doubts(table: Mapping[str, Array], units: Units | UnitBlocks | None) -> Iter
         # counts, such as those of words, often have more columns than records
         if is_matrix and len(x) < x.shape[1] and (x[np.isfinite(x)] % 1).any():
             yield (
-                f"`{name}` has more columns than rows, and a record is a row: where a column is "
-                "one person's, epsilon does not protect that person. Then observe the transposed "
-                "matrix."
+                f"`{name}` has more columns than rows, and a record is a row: where columns are "
+                "persons, epsilon protects none of them. Then observe the transposed matrix."
             )
         # up to the rounding of files
         targets = {"have a mean of 1": len(x), "add up to 1": 1, "add up to 100": 100}
@@ -623,17 +569,16 @@ def statistics_of_records(
     """Name the public numbers that equal statistics of the records, to six digits."""
     # numbers of two significant digits or fewer people choose, and an end that five records share
     # is that of a scale: these are not compared
-    exact = {
-        what: given
-        for what, every in numbers.items()
-        if (given := [x for x in every if float(f"{x:.2g}") != x])
-    }
+    exact = {what: [x for x in xs if float(f"{x:.2g}") != x] for what, xs in numbers.items()}
     known: list[tuple[str, float]] = [("the number of records or units", n) for n in counts]
-    for x in table.values() if exact else ():
-        if x.values.dtype.kind in "biuf" and x.role != "beside":
-            for column in x.vectors:
-                for statistic, value in _statistics(column[np.isfinite(column)].astype("float64")):
-                    known.append((f"{statistic} of {x.name}", value))
+    known += [
+        (f"{statistic} of {x.name}", value)
+        for x in (table.values() if any(exact.values()) else ())
+        if x.values.dtype.kind in "biuf" and x.role != "beside"
+        for column in x.vectors
+        if np.isfinite(column).any()
+        for statistic, value in _statistics(column[np.isfinite(column)].astype("float64"))
+    ]
     equal = {
         what: text
         for text, value in reversed(known)
@@ -648,8 +593,6 @@ def statistics_of_records(
 
 
 def _statistics(column: np.ndarray) -> Iterator[tuple[str, float]]:
-    if not column.size:
-        return
     for what, end in (("the smallest value", column.min()), ("the largest value", column.max())):
         if np.count_nonzero(column == end) < SMALL_GROUP:
             yield what, end

@@ -24,7 +24,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from scipy.sparse import issparse
 
-from pymc_dp.model.compilation import rewritten
+from pymc_dp.model.compilation import PYTHON, as_written
 from pymc_dp.model.graphs import Tensor, pt, tensor_constants
 from pymc_dp.model.separation_proof import index_arrays
 
@@ -163,7 +163,7 @@ def _check_index(
     replaced = {v: pt.constant(x.astype(v.type.dtype)) for v, x in given.items()}
     try:
         graphs = clone_replace([index, array.shape[axis]], replaced, rebuild_strict=False)
-        codes, size = rewritten([], graphs)()
+        codes, size = as_written([], graphs, PYTHON)()  # kept by nothing: it holds data
     except Exception:  # of an author's own operation, or of shapes, which other checks refuse
         return
     names = [f"`{v.name}`" for v in graph_inputs([index]) if v.name]

@@ -24,7 +24,7 @@ SLIPS = [
     ({"obj_optimizer": "adam"}, "obj_optimizer='adam' must be an optimizer of PyMC, such as"),
     ({"public": "treatment"}, "Give a list of names, such as public="),
     ({"unit": np.arange(20)}, "unit= must be the name of a pm.Data, not ndarray: put the codes"),
-    ({"data": X}, "data= must be a mapping from names to arrays, such as .*, not ndarray"),
+    ({"data": X}, "data= must be a mapping, such as .*, not ndarray"),
     ({"model": "model"}, "model= must be a pm.Model, not an object of type str: build the model"),
     ({"model": None}, "There is no model: give model=, or call this inside `with model:`"),
 ]

@@ -203,13 +203,14 @@ def test_a_number_is_listed_wherever_in_a_prior_it_hides(where):
 @pytest.mark.parametrize("where", OUTSIDE)
 def test_a_list_that_walks_distributions_alone_would_miss_it(where, monkeypatch):
     """The planted fault: what was listed before."""
-    everything = separate_module._graphs_read
+    everything = separate_module.proved_graphs
 
-    def distributions_alone(model, factors, prior):
-        read = everything(model, factors, prior)
-        return {name: [g for g in graphs if g in model.basic_RVs] for name, graphs in read.items()}
+    def distributions_alone(model, hardened, *others):
+        read, *more = everything(model, hardened, *others)
+        rvs = hardened.model.basic_RVs
+        return {name: [g for g in graphs if g in rvs] for name, graphs in read.items()}, *more
 
-    monkeypatch.setattr(separate_module, "_graphs_read", distributions_alone)
+    monkeypatch.setattr(separate_module, "proved_graphs", distributions_alone)
     monkeypatch.setattr(separate_module, "refuse_hidden", lambda *arguments: None)
     assert not more_are_listed(where)
 

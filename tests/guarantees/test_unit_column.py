@@ -69,13 +69,13 @@ def test_a_unit_that_cannot_be_is_refused(unspent, settings, says):
 
 CODES = {
     "too few": (SUBJECT[:-1], r"differ in number: .*59"),
-    "two axes": (SUBJECT[:, None], "has 2 axes"),
-    "one number": (7, "has 0 axes"),
-    "real numbers": (SUBJECT + 0.0, "needs whole numbers"),
-    "names": (np.array(["ann", "bob"])[SUBJECT % 2], "needs whole numbers"),
+    "two axes": (SUBJECT[:, None], "with 2 axes"),
+    "one number": (7, "with 0 axes"),
+    "real numbers": (SUBJECT + 0.0, "of float64 values"),
+    "names": (np.array(["ann", "bob"])[SUBJECT % 2], "needs one whole number"),
     "missing labels": (np.where(SUBJECT == 2, -1, SUBJECT), "has negative codes"),
-    "masked": (np.ma.masked_less(SUBJECT, 3), "is masked or sparse"),
-    "sparse": (sparse.csr_matrix(SUBJECT[:, None]), "is masked or sparse"),
+    "masked": (np.ma.masked_less(SUBJECT, 3), "is a MaskedArray"),
+    "sparse": (sparse.csr_matrix(SUBJECT[:, None]), "is a csr_matrix"),
 }
 
 

@@ -56,9 +56,9 @@ def changed(values, row, value):
     [
         (MORE | {"z": MORE["y"]}, "`z`.*\\['x', 'y'\\]"),
         ({"x": MORE["x"]}, "leaves `y` as it was"),
-        (MORE | {"x": MORE["x"][:, 0]}, "`x` has 1 dimensions, the model's has 2"),
+        (MORE | {"x": MORE["x"][:, 0]}, "`x` has the shape .None,., the model's has .None, 3.:"),
         (MORE | {"x": MORE["x"] + 1j}, "`x` holds complex128 values, but the model takes float64"),
-        (MORE | {"x": MORE["x"][:, :2]}, "`x` has length 2 along axis 1, the model's has 3"),
+        (MORE | {"x": MORE["x"][:, :2]}, "`x` has the shape .None, 2., the model's has .None, 3.:"),
         (MORE | {"y": MORE["y"][:9]}, "differ in number: .*10.*9|differ in number: .*9.*10"),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_term_of_one_row_is_refused(case):
 @pytest.mark.parametrize("scale", [1.0, np.ones(3)])
 def test_a_potential_of_latents_alone_belongs_to_the_prior(scale):
     with pm.Model() as model:
-        b = pm.Normal("b", shape=np.shape(scale) or 1)
+        b = pm.Normal("b", shape=np.shape(scale))
         pm.Potential("p", -((b / 2.0) ** 2))
         pm.Normal("y", b.sum(), 1, observed=Y)
     assert separated(model)[0].term_names == ("y",)

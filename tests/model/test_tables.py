@@ -68,7 +68,7 @@ BAD = {
     "text": (pd.DataFrame({"a": ["x"] * 30, "b": 1.0}), "holds object values, and"),
     "categories": (pd.DataFrame({"a": pd.Categorical(["x"] * 30)}), "number categories"),
     "a lazy frame": (pl.DataFrame({"a": [1.0]}).lazy(), "takes numbers"),
-    "a mask": (np.ma.masked_array(X, X > 1), "no missing values"),
+    "a mask": (np.ma.masked_array(X, X > 1), "has missing values under its mask"),
 }
 
 
@@ -97,7 +97,7 @@ def parts_of(column):
 
 
 def test_chunks_become_blocks_of_the_same_rows(model):
-    columns = columns_of(model, **chunked(12))
+    columns = columns_of(model, **chunked(12) | {"X": da.from_array(X, chunks=(12, 1))})
     assert parts_of(columns["X"]) == parts_of(columns["y"]) == (12, 12, 6)
     assert columns["X"].rows == 30
     assert "30" not in repr(columns["X"].values)
@@ -157,7 +157,6 @@ def with_a_block(change):
 
 UNKNOWN = da.from_array(X, chunks=(10, 2))[da.from_array(X[:, 0], chunks=10) < 9]
 WRONG_CHUNKS = {
-    "columns": ({"X": da.from_array(X, chunks=(10, 1))}, "chunked along its columns"),
     "unknown sizes": ({"X": UNKNOWN}, "chunks of unknown sizes"),
     "unequal lengths": ({"y": da.from_array(Y[:20], chunks=10)}, "not as many records"),
     "no rows": ({"X": da.zeros((0, 2)), "y": da.zeros(0, dtype=int)}, "have no records"),

@@ -30,6 +30,7 @@ from pymc_dp.methods.options import require_shared_latents
 from pymc_dp.model import PrivateData, Records, constrained
 from pymc_dp.model.columns import read_tables
 from pymc_dp.model.harden import MASK
+from pymc_dp.postprocess.predict import draws_of, refuse_another_model
 from pymc_dp.privacy.contribution import Batch, Noisy, Query, RowContribution, UnitVector
 from pymc_dp.privacy.private_data import joined
 from pymc_dp.results.tree import Outcome, privacy_of, with_guarantee
@@ -114,17 +115,11 @@ def open_fitted(
 
 def _points(records: Records, idata: xr.DataTree, most: int) -> np.ndarray:
     """Take evenly spaced draws: neighbours in a chain resemble each other."""
-    posterior = idata["posterior"].to_dataset().stack(point=("chain", "draw"))
-    parts = []
-    for name, start in records.point.items():
-        if name not in posterior or posterior[name].shape[:-1] != start.shape:
-            raise ValueError(
-                f"The posterior holds no `{name}` of shape {start.shape}: give the model that was "
-                "fitted."
-            )
-        values = posterior[name].transpose("point", ...).to_numpy()
-        parts.append(values.reshape(len(values), -1).astype("float64"))
-    every = np.concatenate(parts, axis=1)
+    shapes = {name: start.shape for name, start in records.point.items()}
+    draws = draws_of(idata, shapes)
+    refuse_another_model(shapes, {n for n, x in draws.items() if x.shape[1:] == shapes[n]})
+    parts = [draws[name].reshape(len(draws[name]), -1) for name in shapes]
+    every = np.concatenate(parts, axis=1).astype("float64")
     chosen = np.unique(np.linspace(0, len(every) - 1, most).astype(int))
     return np.asarray(every[chosen])
 

@@ -18,7 +18,7 @@ import pymc as pm
 import xarray as xr
 from scipy import stats
 
-from pymc_dp.accounting.plan import Full, ReleaseSpec, check_count
+from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions import checks
 from pymc_dp.driver.fit import model_in_use, separation
@@ -57,21 +57,10 @@ class Fitted(NamedTuple):
     budget: Budget  # of one more release
 
 
-def later_budget(
-    idata: xr.DataTree,
-    epsilon: float | None,
-    delta: float | None,
-    noise: float | None,
-    neighbours: str | None,
-    accountant: str,
-    number: int | None,
-    unit: str | None,
-) -> Budget:
-    """Return the budget of a release of all records, with neighbours and unit as in the fit."""
+def as_in_fit(idata: xr.DataTree, neighbours: str | None, unit: str | None) -> tuple[str, Any]:
+    """Return the neighbours and the unit of one more release: those of the fit, by default."""
     attrs = privacy_of(idata).attrs
-    neighbours = neighbours or attrs["neighbours"]
-    unit = attrs.get("unit") if unit is None else unit
-    return Budget(epsilon, delta, noise, neighbours, "full", accountant, number, unit)
+    return neighbours or attrs["neighbours"], attrs.get("unit") if unit is None else unit
 
 
 def open_fitted(
@@ -116,7 +105,7 @@ def open_fitted(
 def _points(records: Records, idata: xr.DataTree, most: int) -> np.ndarray:
     """Take evenly spaced draws: neighbours in a chain resemble each other."""
     shapes = {name: start.shape for name, start in records.point.items()}
-    draws = draws_of(idata, shapes)
+    draws = draws_of(idata["posterior"], shapes)
     refuse_another_model(shapes, {n for n, x in draws.items() if x.shape[1:] == shapes[n]})
     parts = [draws[name].reshape(len(draws[name]), -1) for name in shapes]
     every = np.concatenate(parts, axis=1).astype("float64")
@@ -243,8 +232,8 @@ def ppc(
         ``ppc`` by bin, from ``lower`` to ``upper``: ``observed`` and ``expected`` numbers of
         records, their ``difference``, ``replicated`` numbers for some posterior draws, the noise's
         standard deviation on each (``..._noise_sd``), and ``tail_probability``, that of so large a
-        difference under the model, the noise counted. The attribute ``tail_probability`` is that of
-        all bins together, by Bonferroni. And ``privacy``, as from `pymc_dp.fit`.
+        difference under the model; as an attribute that of all bins together, by Bonferroni. And
+        ``privacy``, as from `pymc_dp.fit`.
 
     Raises
     ------
@@ -260,9 +249,8 @@ def ppc(
     zero-out neighbours, and twice that under replace-one (docs/proofs/checks.md). Draws for private
     predictors are made behind the wall. The result counts as public, and costs what its fit did.
 
-    **Tails** count what the posterior leaves open, its privacy noise included, from eight
-    replicates: those below one in a thousand say no more than that. On the records that were fitted
-    they are rather too large.
+    **Tails** are known from eight replicates: those below one in a thousand say no more than that.
+    On the records that were fitted they are rather too large.
 
     Examples
     --------
@@ -275,9 +263,8 @@ def ppc(
     >>> result["ppc"]["observed"].values.round(-2)
     array([300., 700.])
     """
-    budget = later_budget(
-        idata, epsilon, delta, noise_multiplier, neighbours, accountant, None, unit
-    )
+    relation, unit = as_in_fit(idata, neighbours, unit)
+    budget = Budget(epsilon, delta, noise_multiplier, relation, "full", accountant, None, unit)
     edges = _edges(statistic, bins)
     number = len(edges) - 1
     fitted = open_fitted(idata, model, data, budget, REPLICATES + RANKED_AMONG)
@@ -317,8 +304,7 @@ def _edges(statistic: str, bins: int | Sequence[float] | None) -> np.ndarray:
         bins = 10 if bins is None else bins
         if not isinstance(bins, int | np.integer):
             raise ValueError("statistic='ranks' takes a number of bins, of equal width.")
-        check_count("bins", bins)
-        edges = np.linspace(0, 1, int(bins) + 1)
+        edges = np.linspace(0, 1, max(int(bins), 0) + 1)
     elif statistic == "histogram":
         inner = np.asarray([] if bins is None else bins, "float64")
         if inner.ndim != 1 or not inner.size or not np.isfinite(inner).all():
@@ -402,7 +388,7 @@ def score(
 ) -> xr.DataTree:
     """Release how well posteriors predict records: their mean log predictive density.
 
-    Give records that were held out. Those that were fitted flatter the model that adapts most.
+    Records that were fitted flatter the model that adapts most: hold some out, and give these.
 
     Parameters
     ----------
@@ -464,9 +450,9 @@ def score(
     """
     fits = _fits(idata, model, data)
     first, _ = next(iter(fits.values()))
-    budget = later_budget(
-        first, epsilon, delta, noise_multiplier, neighbours, accountant, num_records, unit
-    )
+    relation, unit = as_in_fit(first, neighbours, unit)
+    terms = (relation, "full", accountant, num_records, unit)
+    budget = Budget(epsilon, delta, noise_multiplier, *terms)
     if not 0 < largest_difference < math.inf:
         raise ValueError(f"largest_difference={largest_difference!r} must be above 0 and finite.")
     limits = checks.check_range("score_range", score_range)
@@ -491,8 +477,9 @@ def score(
         "largest_difference": largest_difference,
         "draws": [len(each.points) for each in fitted.values()],
     }
-    counted = (noisy.value[-1], noisy.sd) if of_count else (float(num_records or 1), 0.0)
-    number, number_sd = (x / (of_count or 1.0) for x in counted)
+    number, number_sd = float(num_records or 1), 0.0
+    if of_count:
+        number, number_sd = noisy.value[-1] / of_count, noisy.sd / of_count
     scales = [limits.radius, *[largest_difference] * (len(fitted) - 1)]
     scored = _describe_scores(noisy, number, number_sd, limits.centre, np.array(scales))
     groups = {"score": scored.assign_coords(model=[*fitted])}

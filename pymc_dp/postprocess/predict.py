@@ -1,7 +1,6 @@
 """Predictions for new records, and nothing else.
 
-PyMC's own posterior predictive sampling puts the observed data, the constants and the record coords
-of the model back into the tree.
+PyMC's own posterior predictive sampling puts the observed data back into the tree.
 """
 
 import json
@@ -23,7 +22,7 @@ from scipy.sparse import issparse
 from pymc_dp.driver.fit import model_in_use
 from pymc_dp.errors import PrivacyWarning
 from pymc_dp.model.batch import before_casts, rebuilt, remake
-from pymc_dp.model.columns import column
+from pymc_dp.model.columns import make_columns
 from pymc_dp.model.compilation import PYTHON, without_c
 from pymc_dp.model.graphs import AnyVariable, unproved_in
 from pymc_dp.model.harden import DataLeaf, HardenedModel, harden
@@ -40,8 +39,6 @@ from pymc_dp.model.split import (
 )
 from pymc_dp.tables.formula import is_bambi, on_rows
 from pymc_dp.tables.given import refuse_bad_indices
-
-OF_FORMULA = " Of a formula, give bambi's model, and its data frame of new rows."
 
 
 class NewRecords(NamedTuple):
@@ -79,17 +76,15 @@ def predict(
     model : pymc.Model or bambi.Model
         The model that was fitted; its own data are not used.
     data : mapping, optional
-        Of a model of bambi: a data frame with the columns that its formula reads. Else:
-        New values by the names of ``pm.Data``, one row a new record, for every array of the model
-        that goes by records, except what is predicted. An observed variable that others read, such
-        as a predictor with a distribution, may be given too: they then read these values, and draws
-        of it where they are nan or not given.
+        Of a model of bambi: a data frame with the columns that its formula reads. Else new values
+        by the names of ``pm.Data``, one row a new record, for every array of the records, except
+        what is predicted. An observed variable that others read may be given too: they then read
+        these values, and draws of it where they are nan or not given.
     rows : int, optional
         The number of new records of a model without such arrays.
     var_names : str or sequence of str, optional
-        Observed variables, and deterministics that go by records. By default all observed
-        variables, and all such deterministics that can be computed from ``data`` and hold no number
-        that may come from the fitted records.
+        Observed variables, and deterministics that go by records. By default all of them that can
+        be computed from ``data`` and hold no number that may come from the fitted records.
     public : str or sequence of str, optional
         Deterministics that go by records whose numbers do not come from the fitted records, such as
         ``170 + b * x``: they return these numbers exactly. What is declared is trusted, as in the
@@ -100,10 +95,9 @@ def predict(
     -------
     DataTree
         One group, ``predictions``: (chain, draw, ...) for every variable, on the model's own
-        dimensions. New records have no labels; of other dimensions those of the posterior are
-        kept. Latents of single records or units are drawn from their priors, anew for every draw;
-        records of one unit share them where ``data`` has the codes that ``unit=`` named, and else
-        every new record is of another unit.
+        dimensions, with the posterior's labels of those that are not the records'. Latents of
+        single records or units are drawn from their priors, anew for every draw; every new record
+        is of another unit, unless ``data`` has the codes that ``unit=`` named.
 
     Raises
     ------
@@ -144,7 +138,7 @@ def predict(
     if not of_formula:
         warn_if_fitted(new, data)
     put_units_and_masks(new, codes, number)
-    draws = draws_of(idata, new.latents)
+    draws = draws_of(idata["posterior"], new.latents)
     refuse_another_model(new.latents, draws)
     try:
         refuse_bad_indices(new.hardened.model, None, unit)
@@ -162,10 +156,9 @@ def predict(
     return xr.DataTree.from_dict({"predictions": labelled})
 
 
-def draws_of(idata: xr.DataTree, latents: Collection[str]) -> dict[str, np.ndarray]:
-    """Return the draws of those latents that a result holds, (points, ...) each."""
-    posterior = idata["posterior"].to_dataset()
-    own = {name: posterior[name] for name in latents if name in posterior}
+def draws_of(group: Any, names: Collection[str]) -> dict[str, np.ndarray]:
+    """Return the draws of those variables that a group of a result holds, (points, ...) each."""
+    own = {name: group[name] for name in names if name in group}
     points = {name: x.stack(point=("chain", "draw")) for name, x in own.items()}
     return {name: x.transpose("point", ...).to_numpy() for name, x in points.items()}
 
@@ -344,26 +337,14 @@ def put_new_data(
     new: NewRecords, predicted: list[AnyVariable], data: dict[str, Any], rows: int | None
 ) -> int:
     """Put new rows in place of the model's records; return their number."""
-    records, read = new.columns, set(ancestors(predicted))
-    for name in data.keys() - records.keys():
-        raise ValueError(
-            f"data= names `{name}`, but the model's records are {sorted(records)}.{OF_FORMULA}"
-        )
-    for name, leaf in records.items():
-        if leaf.variable in read and name not in data:
-            unnamed = f" It is {leaf}: make it pm.Data('x', ...).{OF_FORMULA}"
-            raise ValueError(
-                f"data= lacks `{name}`, which the predictions depend on: give its values for the "
-                f"new records under this name.{'' if leaf.declared else unnamed}"
-            )
-    columns = {name: column(records[name], new.axes, values) for name, values in data.items()}
-    counts = {each.rows for each in columns.values()} | (set() if rows is None else {rows})
+    read = set(ancestors(predicted))
+    asked = {n: leaf for n, leaf in new.columns.items() if n in data or leaf.variable in read}
+    columns = make_columns(asked, new.axes, data, {}, None)
+    counts: set[Any] = ({rows} - {None}) | {each.rows for each in columns.values()}
     if len(counts) != 1:
-        raise ValueError(
-            "The new records differ in number." if counts else "Say how many rows= to predict."
-        )
+        raise ValueError("Say how many rows= to predict: as many as data= has, where it has any.")
     for name, new_column in columns.items():
-        variable: Any = records[name].variable
+        variable: Any = asked[name].variable
         values, dtype = new_column.values, variable.type.dtype
         given = np.asarray(values.toarray() if issparse(values) else values)
         kept = given.astype(dtype)
@@ -373,8 +354,7 @@ def put_new_data(
                 "reads them: codes would be of other levels. Leave these rows out."
             )
         variable.set_value(kept)
-    [count] = counts
-    return count
+    return int(counts.pop())
 
 
 def warn_if_fitted(new: NewRecords, data: Mapping[str, Any]) -> None:
@@ -446,9 +426,7 @@ def _labelled(
         shape = posterior.sizes["chain"], posterior.sizes["draw"], *array.shape[1:]
         variables[name] = (dims, array.reshape(shape))
     labelled = xr.Dataset(variables)
-    kept = {
-        dim: posterior[dim]
-        for dim, size in labelled.sizes.items()
-        if dim in posterior.coords and dim not in ("chain", "draw") and posterior.sizes[dim] == size
-    }
-    return labelled.assign_coords(kept)
+    others = posterior.drop_vars(["chain", "draw"], errors="ignore").coords.items()
+    return labelled.assign_coords(
+        {dim: x for dim, x in others if labelled.sizes.get(dim) == posterior.sizes.get(dim, -1)}
+    )

@@ -42,8 +42,7 @@ class Columns:
     -----
     A column depends on those before it by main effects: slopes of numbers, which are scaled to
     -1 to 1 by their public range, and an effect of each category, which sum to 0. Priors are
-    normal, with the standard deviation 1, or 2 for log odds. `pymc_dp.synthesize` draws from any
-    model that observes all of its columns; `pymc_dp.pool` puts estimates from the data together.
+    normal, with the standard deviation 1, or 2 for log odds.
 
     **Privacy.** Every record is prepared by itself, by the public numbers of its columns.
 
@@ -136,7 +135,7 @@ class Columns:
         m: int = 20,
         random_seed: int | None = None,
     ) -> list[pd.DataFrame]:
-        """Draw synthetic data sets as data frames, with the columns' own levels.
+        """Draw synthetic data sets as data frames, with the columns' own levels, at no cost.
 
         Parameters
         ----------
@@ -149,10 +148,6 @@ class Columns:
         -------
         list of DataFrame
             As many as ``m``, of ``n`` records each.
-
-        Notes
-        -----
-        **Privacy.** Post-processing, at no cost; no data frame is read.
         """
         lacking = [] if isinstance(fits, xr.DataTree) else [x for x in self._types if x not in fits]
         if lacking:

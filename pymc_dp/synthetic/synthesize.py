@@ -3,7 +3,6 @@
 Both are post-processing.
 """
 
-import math
 import warnings
 from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -47,10 +46,9 @@ def synthesize(
         A result of `pymc_dp.fit`; or several, each of a part of the model that shares no latents
         with the others, as `pymc_dp.Columns` fits them.
     model : pymc.Model
-        The model that was fitted; `pymc_dp.Columns` builds one from the types of a table's columns.
-        Each column is an observed variable. Where the distribution of one reads another, as the
-        observed variable itself or as the ``pm.Data`` that it observes, it reads the synthetic
-        values. The model's own data are not used.
+        The model that was fitted, with an observed variable for each column. Where the distribution
+        of one reads another, as the variable itself or as the ``pm.Data`` that it observes, it
+        reads the synthetic values. The model's own data are not used.
     n : int
         The number of records of each data set. It need not be that of the fitted records.
     m : int, optional
@@ -79,9 +77,8 @@ def synthesize(
     Notes
     -----
     **Privacy.** Post-processing of the posterior, for any ``n`` and ``m``, at no cost. Nothing that
-    goes by the fitted records is read.
-
-    Latents of single records or units are drawn from their priors; each record is of another unit.
+    goes by the fitted records is read: latents of single records or units are drawn from their
+    priors, and each record is of another unit.
 
     Examples
     --------
@@ -189,14 +186,15 @@ def _draws(
     """Choose different draws of the posterior, of each result by itself."""
     draws: dict[str, np.ndarray] = {}
     for idata in results:
-        number = math.prod(idata["posterior"].sizes[dim] for dim in ("chain", "draw"))
+        posterior = idata["posterior"]
+        number = posterior.sizes["chain"] * posterior.sizes["draw"]
         if m > number:
             raise ValueError(
                 f"m={m} data sets need as many draws of the posterior, which has {number}: fit "
                 "with more draws=."
             )
         chosen = rng.choice(number, m, replace=False)
-        draws |= {name: x[chosen] for name, x in predict.draws_of(idata, new.latents).items()}
+        draws |= {name: x[chosen] for name, x in predict.draws_of(posterior, new.latents).items()}
     predict.refuse_another_model(new.latents, draws)
     return draws
 
@@ -255,11 +253,7 @@ def pool(
     - imputed: :math:`e + \bar v`, with :math:`(m - 1)(1 + \bar v / e)^2` (Rubin 1987);
     - partially synthetic: the same with :math:`e = b / m` (Reiter 2003).
 
-    The first rule is right for data sets of `pymc_dp.synthesize` of any number of records: their
-    estimates differ by the posterior's variance, which holds the privacy noise, and by that of
-    drawn records, which is :math:`\bar v`.
-
-    **Privacy.** Post-processing.
+    The first rule is right for data sets of `pymc_dp.synthesize` of any number of records.
 
     Examples
     --------

@@ -17,9 +17,7 @@ from pymc_dp.postprocess.predict import declared_in, refuse_another_model
 from pymc_dp.results.report import by_label, leaves_noise_out, noise_sd_of, share_of
 from pymc_dp.results.tree import privacy_of
 
-# where a value becomes worth a look: a move in posterior sds, a share of the variance that is
-# noise, a share of hidden directions, what clipping takes of the scores' variance, a test statistic
-# over its critical value, and a posterior's width over the prior's
+# where a value becomes worth a look; `check` says what each is
 LIMITS = {"steps": 1.0, "noise": 0.5, "hidden": 0.0, "clipping": 0.5, "outcomes": 1.0, "prior": 0.9}
 UNKNOWN, FINE, LOOK = "not known", "fine", "look"
 NAMED = 4  # how many names a sentence lists
@@ -53,12 +51,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Checks:
-    """All checks of a result; prints as a table.
-
-    Attributes
-    ----------
-    checks : tuple of Check
-    """
+    """All checks of a result, each by its name; prints as a table."""
 
     checks: tuple[Check, ...]
 

@@ -134,7 +134,7 @@ def ask(
     ledger: Ledger | str | PathLike[str] | None,
     backend: str,
     *,
-    compile_one: Callable[[str], RowContribution],
+    make: Callable[[str], RowContribution],
     context: Any,
     clip_norm: float,
 ) -> tuple[Noisy, Outcome]:
@@ -148,7 +148,7 @@ def ask(
         size=0,  # `plan` alone reads it, and shows none of this method
         releases=(ReleaseSpec(name, Full(), clip_norm, count=1),),
         compile=lambda backend: Compiled(
-            {name: averaged_by_unit(compile_one(backend))}, lambda state, query, noisy: noisy
+            {name: averaged_by_unit(make(backend))}, lambda state, query, noisy: noisy
         ),
         init=lambda rng: None,
         query=lambda state, rng: Query(name, context),
@@ -232,8 +232,7 @@ def ppc(
         ``ppc`` by bin, from ``lower`` to ``upper``: ``observed`` and ``expected`` numbers of
         records, their ``difference``, ``replicated`` numbers for some posterior draws, the noise's
         standard deviation on each (``..._noise_sd``), and ``tail_probability``, that of so large a
-        difference under the model; as an attribute that of all bins together, by Bonferroni. And
-        ``privacy``, as from `pymc_dp.fit`.
+        difference under the model; as an attribute that of all bins together. And ``privacy``.
 
     Raises
     ------
@@ -286,9 +285,7 @@ def ppc(
         fitted,
         ledger,
         backend,
-        compile_one=lambda _: checks.beside_replicates(
-            records, leaf, sort, number, replicates, draws
-        ),
+        make=lambda _: checks.beside_replicates(records, leaf, sort, number, replicates, draws),
         context=of_replicates,
         clip_norm=checks.REPLICATES_NORM,
     )
@@ -409,8 +406,8 @@ def score(
         Where a record's log predictive density is clipped to. The default suits outcomes of about
         unit scale, one or two a record.
     largest_difference : float
-        Where the difference between a record's densities under another model and under the first
-        one is clipped to, on both sides. Half of it halves the noise on differences.
+        Where the difference of a record's density under another model and under the first one is
+        clipped to, on both sides. The noise on differences is in proportion to it.
     num_records : int, optional
         The number of these records, or of persons with ``unit=``, if it is public. Otherwise a
         noisy count takes its place.
@@ -420,8 +417,7 @@ def score(
     DataTree
         ``score`` by model: ``mean`` log density of a record and ``difference`` to the first
         model's, each with ``..._noise_sd``, of the privacy noise, and ``..._sampling_sd``, for the
-        choice of records, rather too large; ``number`` of records. And ``privacy``, as from
-        `pymc_dp.fit`.
+        choice of records, rather too large; ``number`` of records. And ``privacy``.
 
     Raises
     ------
@@ -467,7 +463,7 @@ def score(
         together,
         ledger,
         backend,
-        compile_one=partial(_scores, records, limits, largest_difference, of_count),
+        make=partial(_scores, records, limits, largest_difference, of_count),
         context=tuple(each.points for each in fitted.values()),
         # scores lie between -1 and 1, their squares between 0 and 1
         clip_norm=(len(fitted) * (1 + SQUARE_SHARE**2) + of_count**2) ** 0.5,

@@ -40,9 +40,7 @@ from pymc_dp.tables.formula import changed_copy, is_bambi, pymc_model
 from pymc_dp.tables.given import refuse_bad_indices
 
 SMALLEST = 1e-9  # probabilities this near to 0 and 1 have finite odds
-# points of the posterior at which outcomes are drawn
-POINTS = 200
-FEWEST_POINTS = 20
+POINTS, FEWEST_POINTS = 200, 20  # of the posterior, at which outcomes are drawn
 # above this share of the points, directions fitted to them do not hold between them
 MOST_DIRECTIONS = 0.25
 DRAWS = 4000  # draws of margins
@@ -208,7 +206,7 @@ def _values(place: Place, values: Sequence[Any]) -> list[Any]:
     for value in values:
         if isinstance(value, float | np.floating) and not np.isfinite(value):
             raise ValueError(f"settings= sets `{_named(place)}` to {value}: it must be finite.")
-    return np.asarray(values).tolist() if isinstance(values, np.ndarray) else list(values)
+    return values if isinstance(values, list) else np.asarray(values).tolist()
 
 
 def _named(place: Place) -> str:
@@ -349,17 +347,15 @@ def _record_margins(
         fitted,
         ledger,
         backend,
-        compile_one=lambda _: checks.on_nodes(
-            records, leaf, values, limits, size, points, of_count
-        ),
+        make=lambda _: checks.on_nodes(records, leaf, values, limits, size, points, of_count),
         context=nodes,
         clip_norm=(len(settings) + of_count**2) ** 0.5,
     )
     margins = margin_draws(noisy, along, limits, budget.num_records)
     summary = describe(settings, margins, prob, shares=is_binary)
     summary.attrs |= {"over": "the fitted records", "epsilon_spent": made.epsilon}
-    settings_of_release = {"bounds": list(limits), "points": points, "directions": size - 1}
-    return with_guarantee({"effect": summary}, records, made, {"settings": settings_of_release})
+    about = {"settings": {"bounds": list(limits), "points": points, "directions": size - 1}}
+    return with_guarantee({"effect": summary}, records, made, about)
 
 
 def _limits(bounds: tuple[float, float] | None, is_binary: bool) -> Range:

@@ -37,7 +37,7 @@ from pymc_dp.model.split import (
     unscaled,
     without_lengths,
 )
-from pymc_dp.tables.formula import is_bambi, on_rows
+from pymc_dp.tables.formula import formula_of, is_bambi, on_rows
 from pymc_dp.tables.given import refuse_bad_indices
 
 
@@ -120,6 +120,7 @@ def predict(
     --------
     >>> pymc_dp.predict(idata, model, data={"X": X_new})  # doctest: +SKIP
     """
+    formula_of(model)  # refuses the model that bambi has made of one
     of_formula = data is not None and is_bambi(model)
     model = model if of_formula else model_in_use(model)
     declared, unit = declared_in(idata)

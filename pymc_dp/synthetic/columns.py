@@ -149,12 +149,7 @@ class Columns:
         list of DataFrame
             As many as ``m``, of ``n`` records each.
         """
-        lacking = [] if isinstance(fits, xr.DataTree) else [x for x in self._types if x not in fits]
-        if lacking:
-            raise ValueError(
-                f"fits= lacks the column `{lacking[0]}`: give what Columns.fit returned."
-            )
-        results = fits if isinstance(fits, xr.DataTree) else [fits[name] for name in self._types]
+        results = fits if isinstance(fits, xr.DataTree) else [*fits.values()]
         model = self._model({name: column.made_up() for name, column in self._types.items()})
         drawn = synthesize(results, model, n=n, m=m, random_seed=random_seed)
         sets = drawn["synthetic"].to_dataset()

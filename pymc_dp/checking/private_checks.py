@@ -236,11 +236,9 @@ def ppc(
 
     Raises
     ------
-    NotSeparableError
-        Records have latents of their own, or the likelihood is not one term a record.
     ValueError, TypeError
-        The model does not say how outcomes are drawn (potentials), or any other bad input. All of
-        it is refused before any budget is spent.
+        Records have latents of their own, the model does not say how outcomes are drawn, or any
+        other bad input: all of it before any budget is spent.
 
     Notes
     -----
@@ -421,10 +419,8 @@ def score(
 
     Raises
     ------
-    NotSeparableError
-        Records have latents of their own, or the likelihood is not one term a record.
     ValueError, TypeError
-        Any other bad input. All of it is refused before any budget is spent.
+        Records have latents of their own, or any other bad input: before any budget is spent.
 
     Notes
     -----

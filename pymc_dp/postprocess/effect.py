@@ -112,10 +112,8 @@ def effect(
 
     Raises
     ------
-    NotSeparableError
-        Records have latents of their own.
     ValueError, TypeError, NotImplementedError
-        Any other bad input. All of it is refused before any budget is spent.
+        Records have latents of their own, or any other bad input: before any budget is spent.
 
     Warns
     -----
@@ -268,7 +266,7 @@ def _with_expected(
         return model, outcome or model.family.likelihood.parent, model.family.name == "bernoulli"
     name = _outcome(made, outcome)
     if name in {str(v.name) for v in made.deterministics}:
-        return made, name, False
+        return model, name, False
     made = changed_copy(made, lambda graph: None)
     rv, node = made[name], made[name].owner
     drawn, make = rv, node.op.make_node

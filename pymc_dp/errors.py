@@ -1,8 +1,4 @@
-"""The package's own errors and warnings.
-
-Everything else that is wrong with a call is a plain ValueError, TypeError or
-NotImplementedError with a sentence.
-"""
+"""The package's own errors and warnings; all else that is wrong with a call has Python's own."""
 
 
 class NotSeparableError(ValueError):

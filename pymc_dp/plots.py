@@ -52,10 +52,6 @@ def plot_privacy(
     ValueError
         The result has no finite epsilon to draw.
 
-    Notes
-    -----
-    **Privacy.** Reads the ``privacy`` group alone.
-
     Examples
     --------
     >>> pymc_dp.plot_privacy(idata)  # doctest: +SKIP
@@ -68,11 +64,11 @@ def plot_privacy(
             "epsilon is not proved. pymc_dp.privacy_report(idata) says what holds."
         )
     # not every backend has logarithmic axes
-    by_delta = _path(np.log10(privacy["delta"]), privacy["epsilon"], "pair")
-    spent = _path([0, *privacy["releases"]], [0, *privacy["epsilon_spent"]], "made")
+    by_delta = _path("pair", x=np.log10(privacy["delta"]), y=privacy["epsilon"])
+    spent = _path("made", x=[0, *privacy["releases"]], y=[0, *privacy["epsilon_spent"]])
     curves = xr.Dataset({"epsilon": by_delta, "epsilon_spent": spent})
-    at_delta, at_end = ([math.log10(delta)], [epsilon]), ([made], [epsilon])
-    points = {"epsilon": _path(*at_delta, "point"), "epsilon_spent": _path(*at_end, "point")}
+    ends = {"epsilon": math.log10(delta), "epsilon_spent": made}
+    points = {name: _path("point", x=[x], y=[epsilon]) for name, x in ends.items()}
     titles = {
         "epsilon": f"epsilon {epsilon:.3g} at delta {delta:.3g}",
         "epsilon_spent": "How the cost adds up",
@@ -88,16 +84,14 @@ def plot_privacy(
 def _name_axes(
     collection: Any, data: xr.Dataset, titles: Mapping[Any, str], x: Mapping[Any, str], y: str
 ) -> None:
-    for draw, visual, names in (
-        (shapes.labelled_title, "title", titles),
-        (shapes.labelled_x, "xlabel", x),
-    ):
-        collection.map(draw, visual, data=data, labeller=MapLabeller(names), subset_info=True)
+    of_each = {"data": data, "subset_info": True}
+    collection.map(shapes.labelled_title, "title", labeller=MapLabeller(titles), **of_each)
+    collection.map(shapes.labelled_x, "xlabel", labeller=MapLabeller(x), **of_each)
     collection.map(shapes.labelled_y, "ylabel", data=data, text=y)
 
 
-def _path(x: Any, y: Any, dim: str) -> xr.DataArray:
-    return xr.DataArray([x, y], dims=["plot_axis", dim], coords={"plot_axis": ["x", "y"]})
+def _path(dim: str, **axes: Any) -> xr.DataArray:
+    return xr.DataArray([*axes.values()], {"plot_axis": [*axes]}, ["plot_axis", dim])
 
 
 def plot_noise(
@@ -126,10 +120,6 @@ def plot_noise(
     ------
     ValueError
         The tree was not made by pymc_dp, or its posterior leaves the noise out.
-
-    Notes
-    -----
-    **Privacy.** Post-processing of the result.
 
     Examples
     --------
@@ -190,10 +180,6 @@ def plot_ppc(
     ValueError
         The tree is no result of `pymc_dp.ppc`.
 
-    Notes
-    -----
-    **Privacy.** Post-processing of the result.
-
     Examples
     --------
     >>> pymc_dp.plot_ppc(result, backend="matplotlib")  # doctest: +SKIP
@@ -205,19 +191,16 @@ def plot_ppc(
     name, noise = bins.attrs["variable"], 2 * float(bins["difference_noise_sd"])
     middle, observed = bins["bin"].to_numpy() + 0.5, bins["observed"].to_numpy()
     lines = bins["replicated"].pad({"bin": (0, 1)}).to_numpy()  # nan lifts the pen
-    replicated = _path(np.tile([*middle, np.nan], len(lines)), lines.ravel(), "point")
-    panel = xr.Dataset({name: _path(middle, bins["expected"].to_numpy(), "point")})
-    ends = xr.DataArray(
-        [middle, observed - noise, observed + noise],
-        dims=["plot_axis", "point"],
-        coords={"plot_axis": ["x", "y_bottom", "y_top"]},
-    )
+    replicated = _path("point", x=np.tile([*middle, np.nan], len(lines)), y=lines.ravel())
+    panel = xr.Dataset({name: _path("point", x=middle, y=bins["expected"].to_numpy())})
+    ends = _path("point", x=middle, y_bottom=observed - noise, y_top=observed + noise)
+    points = _path("point", x=middle, y=observed)
     collection = _collection(panel, backend, **pc_kwargs)
     for draw, visual, path, style in (
         (shapes.line_xy, "replicated", replicated, {"color": "C7", "width": 0.7}),
         (shapes.line_xy, "expected", panel[name], {"color": "C0", "width": 2}),
         (shapes.ci_line_y, "noise", ends, {"color": "C1", "width": 2}),
-        (shapes.scatter_xy, "observed", _path(middle, observed, "point"), {"color": "C1"}),
+        (shapes.scatter_xy, "observed", points, {"color": "C1"}),
     ):
         collection.map(draw, visual, data=xr.Dataset({name: path}), **style)
     title = f"{name}: tail probability {bins.attrs['tail_probability']:.2g}"

@@ -1,6 +1,5 @@
 """What a result says about its own quality, without a look at the data."""
 
-import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -14,12 +13,11 @@ from pytensor.graph.traversal import ancestors
 from pymc_dp.methods.method import Doubt, Kind, doubts_in, without_transform
 from pymc_dp.methods.prior import draw_of_prior
 from pymc_dp.model.graphs import unproved_in
+from pymc_dp.postprocess.predict import declared_in, refuse_another_model
 from pymc_dp.results.report import by_label, leaves_noise_out, noise_sd_of, share_of
 from pymc_dp.results.tree import privacy_of
 
-# where a value becomes worth a look: a move in posterior sds, a share of the variance that is
-# noise, a share of hidden directions, what clipping takes of the scores' variance, a test statistic
-# over its critical value, and a posterior's width over the prior's
+# where a value becomes worth a look; `check` says what each is
 LIMITS = {"steps": 1.0, "noise": 0.5, "hidden": 0.0, "clipping": 0.5, "outcomes": 1.0, "prior": 0.9}
 UNKNOWN, FINE, LOOK = "not known", "fine", "look"
 NAMED = 4  # how many names a sentence lists
@@ -53,12 +51,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Checks:
-    """All checks of a result; prints as a table.
-
-    Attributes
-    ----------
-    checks : tuple of Check
-    """
+    """All checks of a result, each by its name; prints as a table."""
 
     checks: tuple[Check, ...]
 
@@ -96,16 +89,12 @@ def check(idata: xr.DataTree, model: pm.Model | None = None) -> Checks:
         * ``steps``: the largest move of a mean in the last tenth of the releases, in posterior
           standard deviations. Below 1 it is within what noise does.
         * ``noise``: the largest share of a posterior variance that is privacy noise.
-        * ``hidden``: in which share of directions of the latents the data's curvature is below its
-          noise, so that the posterior rests on the prior. Known of fits by rounds, as the next two.
-        * ``clipping``: the share of the scores' variance that clipping takes; how many records were
-          clipped is never released.
-        * ``outcomes``: whether outcomes are distributed as the model says: the statistic of a
-          private goodness-of-fit test over the critical value. Known where outcomes can be drawn
-          and the mode was near.
-        * ``prior``: the largest width of a posterior over that of the prior, as intervals of 90
-          percent. Not known of priors that are flat, or drawn by a Python function that the fit
-          did not declare public.
+        * ``hidden``: the share of directions of the latents in which noise hides the data's
+          curvature. Known of fits by rounds, as the next two.
+        * ``clipping``: the share of the scores' variance that clipping takes.
+        * ``outcomes``: how far outcomes are from the model's, over the critical value of a test.
+        * ``prior``: the largest width of a posterior over that of the prior, as 90% intervals. Not
+          known of priors that are flat, or drawn by a Python function that is not public.
 
     Raises
     ------
@@ -135,19 +124,18 @@ def check(idata: xr.DataTree, model: pm.Model | None = None) -> Checks:
 
 def _steps(idata: xr.DataTree) -> Check:
     fit, stats = (idata[name].to_dataset() for name in ("fit", "fit_stats"))
-    if "mean_path" not in stats or "standard_deviation" not in fit or len(stats["release"]) < 2:
-        return Check("steps", math.nan, UNKNOWN, "The result holds no path of means.")
-    path = stats["mean_path"].to_numpy()
-    variance = fit["standard_deviation"].to_numpy() ** 2
+    means, width = stats.get("mean_path"), fit.get("standard_deviation")
+    if means is None or width is None or len(means) < 2 or means.shape[1:] != width.shape:
+        finding = "The result holds no path of means in coordinates that have a width."
+        return Check("steps", math.nan, UNKNOWN, finding)
+    path, variance = means.to_numpy(), width.to_numpy() ** 2
     if "noise_covariance" in fit:
         variance = variance + np.diag(fit["noise_covariance"].to_numpy())
     elif "noise_sd" in fit:
         variance = variance + fit["noise_sd"].to_numpy() ** 2
-    if path.shape[1:] != variance.shape:
-        return Check("steps", math.nan, UNKNOWN, "The path is in coordinates without a width.")
     moves = np.abs(path[-1] - path[-1 - max(1, len(path) // 10)]) / np.sqrt(variance)
-    [axis] = stats["mean_path"].dims[1:]
-    labels = _as_in_posterior([*map(str, fit[axis].to_numpy())], idata["posterior"].to_dataset())
+    labels = [str(x) for x in fit[means.dims[1]].to_numpy()]
+    labels = _as_in_posterior(labels, idata["posterior"].to_dataset())
     values = dict(zip(labels, moves.tolist(), strict=True))
     return _judged(
         "steps",
@@ -238,7 +226,7 @@ def _prior(idata: xr.DataTree, model: pm.Model | None) -> Check:
     if model is None:
         return Check("prior", math.nan, UNKNOWN, "Give the model as well: check(idata, model).")
     posterior = idata["posterior"].to_dataset()
-    public = json.loads(privacy_of(idata).attrs.get("declared_public", "[]"))
+    public, _ = declared_in(idata)
     try:
         drawn = prior_draws(model, posterior, public)
     except NotImplementedError as reason:
@@ -275,11 +263,7 @@ def prior_draws(model: pm.Model, posterior: xr.Dataset, public: Collection[str] 
     """Draw the prior of the latents that a posterior holds; ``public`` is what the fit declared."""
     latents = [rv for rv in model.free_RVs if rv.name in posterior]
     if not latents:
-        names = ", ".join(f"`{rv.name}`" for rv in model.free_RVs)
-        raise ValueError(
-            f"The posterior holds none of the model's latents, {names}: give the model that was "
-            "fitted."
-        )
+        refuse_another_model([str(rv.name) for rv in model.free_RVs], ())
     read = set(ancestors(latents)).intersection(model.data_vars)
     for name in sorted({str(variable.name) for variable in read}.difference(public)):
         raise ValueError(
@@ -293,16 +277,10 @@ def prior_draws(model: pm.Model, posterior: xr.Dataset, public: Collection[str] 
             f"distribution of PyMC's{own[name]}."
         )
     try:
-        drawn = draw_of_prior(latents, PRIOR_DRAWS)
+        values = draw_of_prior(latents, PRIOR_DRAWS)
     except NotImplementedError as error:
         raise NotImplementedError("The prior is flat: nothing can be drawn from it.") from error
-    draws = {}
-    for rv, values in zip(latents, drawn, strict=True):
-        like = posterior[rv.name]
-        if values.shape[1:] != like.shape[2:]:
-            raise ValueError(
-                f"The posterior holds no `{rv.name}` of shape {values.shape[1:]}: give the model "
-                "that was fitted."
-            )
-        draws[rv.name] = (like.dims, np.asarray(values)[None])
-    return xr.Dataset(draws)
+    drawn = {str(rv.name): each[None] for rv, each in zip(latents, values, strict=True)}
+    fitting = [n for n, each in drawn.items() if each.shape[2:] == posterior[n].shape[2:]]
+    refuse_another_model(drawn, fitting)
+    return xr.Dataset({name: (posterior[name].dims, each) for name, each in drawn.items()})

@@ -18,7 +18,7 @@ import pymc as pm
 import xarray as xr
 from scipy import stats
 
-from pymc_dp.accounting.plan import Full, ReleaseSpec, check_count
+from pymc_dp.accounting.plan import Full, ReleaseSpec
 from pymc_dp.calibration.budget import Budget
 from pymc_dp.contributions import checks
 from pymc_dp.driver.fit import model_in_use, separation
@@ -30,6 +30,7 @@ from pymc_dp.methods.options import require_shared_latents
 from pymc_dp.model import PrivateData, Records, constrained
 from pymc_dp.model.columns import read_tables
 from pymc_dp.model.harden import MASK
+from pymc_dp.postprocess.predict import draws_of, refuse_another_model
 from pymc_dp.privacy.contribution import Batch, Noisy, Query, RowContribution, UnitVector
 from pymc_dp.privacy.private_data import joined
 from pymc_dp.results.tree import Outcome, privacy_of, with_guarantee
@@ -56,21 +57,10 @@ class Fitted(NamedTuple):
     budget: Budget  # of one more release
 
 
-def later_budget(
-    idata: xr.DataTree,
-    epsilon: float | None,
-    delta: float | None,
-    noise: float | None,
-    neighbours: str | None,
-    accountant: str,
-    number: int | None,
-    unit: str | None,
-) -> Budget:
-    """Return the budget of a release of all records, with neighbours and unit as in the fit."""
+def as_in_fit(idata: xr.DataTree, neighbours: str | None, unit: str | None) -> tuple[str, Any]:
+    """Return the neighbours and the unit of one more release: those of the fit, by default."""
     attrs = privacy_of(idata).attrs
-    neighbours = neighbours or attrs["neighbours"]
-    unit = attrs.get("unit") if unit is None else unit
-    return Budget(epsilon, delta, noise, neighbours, "full", accountant, number, unit)
+    return neighbours or attrs["neighbours"], attrs.get("unit") if unit is None else unit
 
 
 def open_fitted(
@@ -114,17 +104,11 @@ def open_fitted(
 
 def _points(records: Records, idata: xr.DataTree, most: int) -> np.ndarray:
     """Take evenly spaced draws: neighbours in a chain resemble each other."""
-    posterior = idata["posterior"].to_dataset().stack(point=("chain", "draw"))
-    parts = []
-    for name, start in records.point.items():
-        if name not in posterior or posterior[name].shape[:-1] != start.shape:
-            raise ValueError(
-                f"The posterior holds no `{name}` of shape {start.shape}: give the model that was "
-                "fitted."
-            )
-        values = posterior[name].transpose("point", ...).to_numpy()
-        parts.append(values.reshape(len(values), -1).astype("float64"))
-    every = np.concatenate(parts, axis=1)
+    shapes = {name: start.shape for name, start in records.point.items()}
+    draws = draws_of(idata["posterior"], shapes)
+    refuse_another_model(shapes, {n for n, x in draws.items() if x.shape[1:] == shapes[n]})
+    parts = [draws[name].reshape(len(draws[name]), -1) for name in shapes]
+    every = np.concatenate(parts, axis=1).astype("float64")
     chosen = np.unique(np.linspace(0, len(every) - 1, most).astype(int))
     return np.asarray(every[chosen])
 
@@ -150,7 +134,7 @@ def ask(
     ledger: Ledger | str | PathLike[str] | None,
     backend: str,
     *,
-    compile_one: Callable[[str], RowContribution],
+    make: Callable[[str], RowContribution],
     context: Any,
     clip_norm: float,
 ) -> tuple[Noisy, Outcome]:
@@ -164,7 +148,7 @@ def ask(
         size=0,  # `plan` alone reads it, and shows none of this method
         releases=(ReleaseSpec(name, Full(), clip_norm, count=1),),
         compile=lambda backend: Compiled(
-            {name: averaged_by_unit(compile_one(backend))}, lambda state, query, noisy: noisy
+            {name: averaged_by_unit(make(backend))}, lambda state, query, noisy: noisy
         ),
         init=lambda rng: None,
         query=lambda state, rng: Query(name, context),
@@ -248,16 +232,13 @@ def ppc(
         ``ppc`` by bin, from ``lower`` to ``upper``: ``observed`` and ``expected`` numbers of
         records, their ``difference``, ``replicated`` numbers for some posterior draws, the noise's
         standard deviation on each (``..._noise_sd``), and ``tail_probability``, that of so large a
-        difference under the model, the noise counted. The attribute ``tail_probability`` is that of
-        all bins together, by Bonferroni. And ``privacy``, as from `pymc_dp.fit`.
+        difference under the model; as an attribute that of all bins together. And ``privacy``.
 
     Raises
     ------
-    NotSeparableError
-        Records have latents of their own, or the likelihood is not one term a record.
     ValueError, TypeError
-        The model does not say how outcomes are drawn (potentials), or any other bad input. All of
-        it is refused before any budget is spent.
+        Records have latents of their own, the model does not say how outcomes are drawn, or any
+        other bad input: all of it before any budget is spent.
 
     Notes
     -----
@@ -265,9 +246,8 @@ def ppc(
     zero-out neighbours, and twice that under replace-one (docs/proofs/checks.md). Draws for private
     predictors are made behind the wall. The result counts as public, and costs what its fit did.
 
-    **Tails** count what the posterior leaves open, its privacy noise included, from eight
-    replicates: those below one in a thousand say no more than that. On the records that were fitted
-    they are rather too large.
+    **Tails** are known from eight replicates: those below one in a thousand say no more than that.
+    On the records that were fitted they are rather too large.
 
     Examples
     --------
@@ -280,9 +260,8 @@ def ppc(
     >>> result["ppc"]["observed"].values.round(-2)
     array([300., 700.])
     """
-    budget = later_budget(
-        idata, epsilon, delta, noise_multiplier, neighbours, accountant, None, unit
-    )
+    relation, unit = as_in_fit(idata, neighbours, unit)
+    budget = Budget(epsilon, delta, noise_multiplier, relation, "full", accountant, None, unit)
     edges = _edges(statistic, bins)
     number = len(edges) - 1
     fitted = open_fitted(idata, model, data, budget, REPLICATES + RANKED_AMONG)
@@ -304,9 +283,7 @@ def ppc(
         fitted,
         ledger,
         backend,
-        compile_one=lambda _: checks.beside_replicates(
-            records, leaf, sort, number, replicates, draws
-        ),
+        make=lambda _: checks.beside_replicates(records, leaf, sort, number, replicates, draws),
         context=of_replicates,
         clip_norm=checks.REPLICATES_NORM,
     )
@@ -322,8 +299,7 @@ def _edges(statistic: str, bins: int | Sequence[float] | None) -> np.ndarray:
         bins = 10 if bins is None else bins
         if not isinstance(bins, int | np.integer):
             raise ValueError("statistic='ranks' takes a number of bins, of equal width.")
-        check_count("bins", bins)
-        edges = np.linspace(0, 1, int(bins) + 1)
+        edges = np.linspace(0, 1, max(int(bins), 0) + 1)
     elif statistic == "histogram":
         inner = np.asarray([] if bins is None else bins, "float64")
         if inner.ndim != 1 or not inner.size or not np.isfinite(inner).all():
@@ -407,7 +383,7 @@ def score(
 ) -> xr.DataTree:
     """Release how well posteriors predict records: their mean log predictive density.
 
-    Give records that were held out. Those that were fitted flatter the model that adapts most.
+    Records that were fitted flatter the model that adapts most: hold some out, and give these.
 
     Parameters
     ----------
@@ -428,8 +404,8 @@ def score(
         Where a record's log predictive density is clipped to. The default suits outcomes of about
         unit scale, one or two a record.
     largest_difference : float
-        Where the difference between a record's densities under another model and under the first
-        one is clipped to, on both sides. Half of it halves the noise on differences.
+        Where the difference of a record's density under another model and under the first one is
+        clipped to, on both sides. The noise on differences is in proportion to it.
     num_records : int, optional
         The number of these records, or of persons with ``unit=``, if it is public. Otherwise a
         noisy count takes its place.
@@ -439,15 +415,12 @@ def score(
     DataTree
         ``score`` by model: ``mean`` log density of a record and ``difference`` to the first
         model's, each with ``..._noise_sd``, of the privacy noise, and ``..._sampling_sd``, for the
-        choice of records, rather too large; ``number`` of records. And ``privacy``, as from
-        `pymc_dp.fit`.
+        choice of records, rather too large; ``number`` of records. And ``privacy``.
 
     Raises
     ------
-    NotSeparableError
-        Records have latents of their own, or the likelihood is not one term a record.
     ValueError, TypeError
-        Any other bad input. All of it is refused before any budget is spent.
+        Records have latents of their own, or any other bad input: before any budget is spent.
 
     Notes
     -----
@@ -469,9 +442,9 @@ def score(
     """
     fits = _fits(idata, model, data)
     first, _ = next(iter(fits.values()))
-    budget = later_budget(
-        first, epsilon, delta, noise_multiplier, neighbours, accountant, num_records, unit
-    )
+    relation, unit = as_in_fit(first, neighbours, unit)
+    terms = (relation, "full", accountant, num_records, unit)
+    budget = Budget(epsilon, delta, noise_multiplier, *terms)
     if not 0 < largest_difference < math.inf:
         raise ValueError(f"largest_difference={largest_difference!r} must be above 0 and finite.")
     limits = checks.check_range("score_range", score_range)
@@ -486,7 +459,7 @@ def score(
         together,
         ledger,
         backend,
-        compile_one=partial(_scores, records, limits, largest_difference, of_count),
+        make=partial(_scores, records, limits, largest_difference, of_count),
         context=tuple(each.points for each in fitted.values()),
         # scores lie between -1 and 1, their squares between 0 and 1
         clip_norm=(len(fitted) * (1 + SQUARE_SHARE**2) + of_count**2) ** 0.5,
@@ -496,8 +469,9 @@ def score(
         "largest_difference": largest_difference,
         "draws": [len(each.points) for each in fitted.values()],
     }
-    counted = (noisy.value[-1], noisy.sd) if of_count else (float(num_records or 1), 0.0)
-    number, number_sd = (x / (of_count or 1.0) for x in counted)
+    number, number_sd = float(num_records or 1), 0.0
+    if of_count:
+        number, number_sd = noisy.value[-1] / of_count, noisy.sd / of_count
     scales = [limits.radius, *[largest_difference] * (len(fitted) - 1)]
     scored = _describe_scores(noisy, number, number_sd, limits.centre, np.array(scales))
     groups = {"score": scored.assign_coords(model=[*fitted])}

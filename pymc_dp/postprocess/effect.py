@@ -1,12 +1,11 @@
 """Predicted margins, contrasts and average treatment effects, by g-computation.
 
-The average is taken over public rows, which is post-processing, or over the fitted records, which
-is one more release. There outcomes are drawn, with predictors set, at points of the posterior. What
-is released is, for each setting, the average's projection on the linear functions of the latents:
-its mean over the posterior, and its slope along each direction.
+Over public rows they are post-processing. Over the fitted records they are one release: outcomes
+are drawn, with predictors set, at points of the posterior, and what is released is, for each
+setting, the average's projection on the linear functions of the latents: its mean and its slopes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -19,12 +18,13 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_dp.calibration.budget import Budget
 from pymc_dp.checking.private_checks import (
     COUNT_SHARE,
     Fitted,
+    as_in_fit,
     ask,
     drawn_leaf,
-    later_budget,
     open_fitted,
 )
 from pymc_dp.contributions import checks
@@ -32,7 +32,7 @@ from pymc_dp.contributions.checks import Nodes, Place, Range, Values
 from pymc_dp.driver.fit import model_in_use
 from pymc_dp.ledger.ledger import Ledger
 from pymc_dp.model import Records
-from pymc_dp.postprocess.predict import predict
+from pymc_dp.postprocess.predict import draws_of, predict
 from pymc_dp.privacy.contribution import Noisy
 from pymc_dp.results.report import warn_if_too_narrow
 from pymc_dp.results.tree import with_guarantee
@@ -40,9 +40,7 @@ from pymc_dp.tables.formula import changed_copy, is_bambi, pymc_model
 from pymc_dp.tables.given import refuse_bad_indices
 
 SMALLEST = 1e-9  # probabilities this near to 0 and 1 have finite odds
-# points of the posterior at which outcomes are drawn
-POINTS = 200
-FEWEST_POINTS = 20
+POINTS, FEWEST_POINTS = 200, 20  # of the posterior, at which outcomes are drawn
 # above this share of the points, directions fitted to them do not hold between them
 MOST_DIRECTIONS = 0.25
 DRAWS = 4000  # draws of margins
@@ -79,9 +77,9 @@ def effect(
         A result of `pymc_dp.fit`, and the model that was fitted.
     settings : mapping
         The values that predictors are set to, for every row: ``{"treated": [0, 1]}``. The key
-        ``("X", 2)`` is a column of a matrix. With several predictors the first values of all belong
-        together, then the second. Contrasts compare with the first. What the data computed from a
-        predictor beforehand, such as an interaction, does not follow it: let the model compute it.
+        ``("X", 2)`` is a column of a matrix. The first values of all predictors belong together,
+        then the second; contrasts compare with the first. What was computed from a predictor
+        before the model, such as an interaction, does not follow it.
     over : mapping or DataFrame, optional
         Public rows, as `pymc_dp.predict` takes them; predictors that are set may be left out. The
         average over them costs nothing. Without it the average is over the fitted records, which is
@@ -108,17 +106,14 @@ def effect(
     DataTree
         ``effect``: ``margin`` of each ``setting``, and for each other setting against the first
         ``difference``, ``ratio`` where outcomes are positive, and ``odds_ratio`` where they are yes
-        or no; each with ``mean``, ``sd``, ``lower`` and ``upper`` along ``statistic``.
-        ``margin_draws`` are draws of the margins, from which any other contrast follows. The
-        attribute ``epsilon_spent`` is what this call cost: 0 over public rows. Over the fitted
-        records there is ``privacy`` as well, as from `pymc_dp.fit`.
+        or no; each with ``mean``, ``sd``, ``lower`` and ``upper`` along ``statistic``. Any other
+        contrast follows from ``margin_draws``. The attribute ``epsilon_spent`` is what this call
+        cost. Over the fitted records there is ``privacy`` as well, as from `pymc_dp.fit`.
 
     Raises
     ------
-    NotSeparableError
-        Records have latents of their own.
     ValueError, TypeError, NotImplementedError
-        Any other bad input. All of it is refused before any budget is spent.
+        Records have latents of their own, or any other bad input: before any budget is spent.
 
     Warns
     -----
@@ -134,10 +129,9 @@ def effect(
     all of them, of sensitivity sqrt(K + 1/2) for K settings under add-remove and zero-out
     neighbours, and sqrt(K) where the number of records is declared (docs/proofs/checks.md).
 
-    **Intervals** hold the width of the posterior, and the noise of this release. The average over
-    the fitted records is that of these records: what chance there was in choosing them is left out.
-    It is taken as linear in the latents within the posterior. Whether it is an effect of the
-    treatment, the model and its predictors must say: every confounder has to be in it.
+    **Intervals** hold the width of the posterior, and the noise of this release, but not the choice
+    of the fitted records. Averages are taken as linear in the latents within the posterior. They
+    are effects of a treatment only if every confounder is in the model.
 
     Examples
     --------
@@ -162,15 +156,15 @@ def effect(
     if over is None:
         if weights is not None or public:
             raise ValueError("weights= and public= are for public rows: give these as over=.")
-        budget = later_budget(
-            idata, epsilon, delta, noise_multiplier, neighbours, accountant, num_records, unit
-        )
+        relation, unit = as_in_fit(idata, neighbours, unit)
+        terms = (relation, "full", accountant, num_records, unit)
+        budget = Budget(epsilon, delta, noise_multiplier, *terms)
         model, sizes = model_in_use(model), idata["posterior"].sizes
         numbers = {} if bounds is None else {"bounds=": bounds}
         fitted = open_fitted(idata, model, data, budget, sizes["chain"] * sizes["draw"], numbers)
         return _record_margins(fitted, model, chosen, outcome, bounds, prob, ledger, backend)
-    terms = (epsilon, delta, noise_multiplier, bounds, data, neighbours, num_records, unit, ledger)
-    if any(value is not None for value in terms):
+    more = (epsilon, delta, noise_multiplier, bounds, data, neighbours, num_records, unit, ledger)
+    if any(value is not None for value in more):
         raise ValueError(
             "Over public rows nothing is released: leave out epsilon=, delta=, noise_multiplier=, "
             "bounds=, data=, neighbours=, num_records=, unit= and ledger=."
@@ -192,12 +186,7 @@ def _read_settings(settings: Mapping[Place, Sequence[Any]]) -> Mapping[str, Valu
     if len({len(values) for values in columns.values()}) != 1:
         raise ValueError("settings= must give equally many values of each predictor.")
     each = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    by_label: dict[str, Values] = {
-        ", ".join(f"{_named(k)}={v}" for k, v in one.items()): one for one in each
-    }
-    if len(by_label) < len(each):
-        raise ValueError("settings= gives the same values twice: each setting must be another.")
-    return by_label
+    return {", ".join(f"{_named(k)}={v}" for k, v in one.items()): one for one in each}
 
 
 def _values(place: Place, values: Sequence[Any]) -> list[Any]:
@@ -207,16 +196,15 @@ def _values(place: Place, values: Sequence[Any]) -> list[Any]:
             f"settings= has the key {place!r}: it must be the name of a predictor, or its name "
             "and the number of a column, such as ('X', 2)."
         )
-    if isinstance(values, str) or np.ndim(values) != 1 or not len(values):
+    if np.ndim(values) != 1 or not len(values):
         raise ValueError(
             f"settings= must give `{_named(place)}` a list of values, such as [0, 1]; the first "
             "one is what contrasts compare with."
         )
-    listed: list[Any] = np.asarray(values).tolist() if not isinstance(values, list) else values
-    for value in listed:
-        if isinstance(value, float) and not np.isfinite(value):
+    for value in values:
+        if isinstance(value, float | np.floating) and not np.isfinite(value):
             raise ValueError(f"settings= sets `{_named(place)}` to {value}: it must be finite.")
-    return listed
+    return values if isinstance(values, list) else np.asarray(values).tolist()
 
 
 def _named(place: Place) -> str:
@@ -233,40 +221,35 @@ def _public_margins(
     public: str | Sequence[str],
 ) -> tuple[np.ndarray, bool]:
     """Average expected outcomes on rows, (settings, draws); and whether these are probabilities."""
-    rows = rows if is_bambi(model) else {k: np.asarray(rows[k]) for k in _names(rows)}
-    share = _share(weights, rows)
-    made, name, is_share = _with_expected(model, idata, _names(rows), outcome)
+    if not is_bambi(model):  # a data frame is no mapping, and its columns are
+        rows = {name: np.asarray(rows[name]) for name in getattr(rows, "columns", rows)}
+    share = _share(weights, {len(rows[name]) for name in rows})
+    made, name, is_share = _with_expected(model, idata, rows, outcome)
     margins = []
     for one in settings.values():
         # `predict` refuses numbers that may come from the records, and warns of fitted rows
-        result = predict(idata, made, _set(rows, one), var_names=name, public=public)
-        values = result["predictions"][name].stack(point=("chain", "draw")).transpose("point", ...)
-        array = np.asarray(values.to_numpy(), "float64")
+        changed = _set(rows, one, len(share))
+        result = predict(idata, made, changed, var_names=name, public=public)
+        array = draws_of(result["predictions"], [name])[name].astype("float64")
         margins.append(array.reshape(*array.shape[:2], -1).mean(axis=2) @ share)
     return np.stack(margins), is_share
 
 
-def _names(rows: Any) -> list[str]:
-    return [str(name) for name in getattr(rows, "columns", rows)]
-
-
-def _share(weights: Any, rows: Any) -> np.ndarray:
-    lengths = {len(rows[name]) for name in _names(rows)}
+def _share(weights: Any, lengths: set[int]) -> np.ndarray:
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError("over= must hold arrays of equal length, with at least one row.")
     [length] = lengths
     given = np.ones(length) if weights is None else np.asarray(weights, "float64")
-    if given.shape != (length,) or not np.isfinite(given).all() or (given < 0).any():
+    if given.shape != (length,) or not ((given >= 0) & (given < np.inf)).all() or not given.any():
         raise ValueError(
-            f"weights= must be one finite number of at least 0 for each of {length} rows."
+            f"weights= must be one finite number of at least 0 for each of {length} rows, and one "
+            "of them above 0."
         )
-    if not given.sum() > 0:
-        raise ValueError("weights= are all 0: there is nothing to average over.")
     return np.asarray(given / given.sum())
 
 
 def _with_expected(
-    model: Any, idata: xr.DataTree, given: Sequence[str], outcome: str | None
+    model: Any, idata: xr.DataTree, given: Container[str], outcome: str | None
 ) -> tuple[Any, str, bool]:
     """Return the model with its expected outcome as a deterministic, and the name of that."""
     made: pm.Model = pymc_model(model)
@@ -283,11 +266,14 @@ def _with_expected(
         return model, outcome or model.family.likelihood.parent, model.family.name == "bernoulli"
     name = _outcome(made, outcome)
     if name in {str(v.name) for v in made.deterministics}:
-        return made, name, False
+        return model, name, False
     made = changed_copy(made, lambda graph: None)
-    rv = made[name]
+    rv, node = made[name], made[name].owner
+    drawn, make = rv, node.op.make_node
+    if isinstance(node.op, RandomVariable):  # as many as the parameters say, not as were fitted
+        drawn = make(node.op.rng_param(node), None, *node.op.dist_params(node)).outputs[1]
     try:
-        expected = mean(_of_any_length(rv))
+        expected = mean(drawn)
     except (NotImplementedError, UndefinedMomentException):
         raise NotImplementedError(
             f"PyMC does not know the mean of `{name}`. Give the model a pm.Deterministic that is "
@@ -298,7 +284,7 @@ def _with_expected(
             raise ValueError(f"over= lacks `{other.name}`, which the expected outcome depends on.")
     with made:
         new = pm.Deterministic(f"expected {name}", expected)
-    return made, str(new.name), isinstance(rv.owner.op, BernoulliRV)
+    return made, str(new.name), isinstance(node.op, BernoulliRV)
 
 
 def _outcome(model: pm.Model, outcome: str | None) -> str:
@@ -311,29 +297,18 @@ def _outcome(model: pm.Model, outcome: str | None) -> str:
     return outcome
 
 
-def _of_any_length(rv: Any) -> Any:
-    """Draw as many as the parameters say: the size is that of the fitted records."""
-    node = rv.owner
-    if not isinstance(node.op, RandomVariable):
-        return rv
-    parameters = node.op.dist_params(node)
-    make: Any = node.op.make_node
-    return make(node.op.rng_param(node), None, *parameters).outputs[1]
-
-
-def _set(rows: Any, setting: Values) -> Any:
+def _set(rows: Any, setting: Values, number: int) -> Any:
     changed = rows.copy()
-    number = len(rows[_names(rows)[0]])
     for place, value in setting.items():
-        name, column = (place, None) if isinstance(place, str) else place
-        if column is None:
-            changed[name] = np.full(number, value)
-            if hasattr(rows, "columns") and name in rows:  # with the same levels
-                changed[name] = changed[name].astype(rows[name].dtype)
+        if isinstance(place, str):
+            changed[place] = np.full(number, value)
+            if hasattr(rows, "columns") and place in rows:  # with the same levels
+                changed[place] = changed[place].astype(rows[place].dtype)
             continue
+        name, column = place
         if name not in rows or np.ndim(rows[name]) != 2 or column >= rows[name].shape[1]:
             raise ValueError(f"settings= names {place!r}, which is no column of over=.")
-        array = np.array(rows[name])
+        array = np.array(changed[name])
         changed[name] = array.astype(np.result_type(array, np.asarray(value)))
         changed[name][:, column] = value
     return changed
@@ -370,17 +345,15 @@ def _record_margins(
         fitted,
         ledger,
         backend,
-        compile_one=lambda _: checks.on_nodes(
-            records, leaf, values, limits, size, points, of_count
-        ),
+        make=lambda _: checks.on_nodes(records, leaf, values, limits, size, points, of_count),
         context=nodes,
         clip_norm=(len(settings) + of_count**2) ** 0.5,
     )
     margins = margin_draws(noisy, along, limits, budget.num_records)
     summary = describe(settings, margins, prob, shares=is_binary)
     summary.attrs |= {"over": "the fitted records", "epsilon_spent": made.epsilon}
-    settings_of_release = {"bounds": list(limits), "points": points, "directions": size - 1}
-    return with_guarantee({"effect": summary}, records, made, {"settings": settings_of_release})
+    about = {"settings": {"bounds": list(limits), "points": points, "directions": size - 1}}
+    return with_guarantee({"effect": summary}, records, made, about)
 
 
 def _limits(bounds: tuple[float, float] | None, is_binary: bool) -> Range:
@@ -406,8 +379,8 @@ def _check_places(
                 f"it a pm.Data('{name}', ...); of a formula, average over public rows by over=."
             )
         lengths = [length for length in records.shapes[name] if length is not None]
-        one_column = column is not None and len(lengths) == 1 and 0 <= column < lengths[0]
-        if not one_column and (lengths or column is not None):
+        is_column = len(lengths) == 1 and column in range(lengths[0])
+        if not is_column and (lengths or column is not None):
             raise ValueError(
                 f"settings= names {place!r}, but a record's `{name}` has the shape {lengths}: name "
                 f"one column of a matrix, such as ('{name}', 0), and what is no matrix by its name."

@@ -1,7 +1,6 @@
 """Predictions for new records, and nothing else.
 
-PyMC's own posterior predictive sampling puts the observed data, the constants and the record coords
-of the model back into the tree.
+PyMC's own posterior predictive sampling puts the observed data back into the tree.
 """
 
 import json
@@ -22,11 +21,11 @@ from scipy.sparse import issparse
 
 from pymc_dp.driver.fit import model_in_use
 from pymc_dp.errors import PrivacyWarning
-from pymc_dp.model.batch import rebuilt, remake
-from pymc_dp.model.columns import column
+from pymc_dp.model.batch import before_casts, rebuilt, remake
+from pymc_dp.model.columns import make_columns
 from pymc_dp.model.compilation import PYTHON, without_c
 from pymc_dp.model.graphs import AnyVariable, unproved_in
-from pymc_dp.model.harden import HardenedModel, harden
+from pymc_dp.model.harden import DataLeaf, HardenedModel, harden
 from pymc_dp.model.releasable import is_formula, known_parts
 from pymc_dp.model.separation_proof import RecordAxes
 from pymc_dp.model.split import (
@@ -38,10 +37,8 @@ from pymc_dp.model.split import (
     unscaled,
     without_lengths,
 )
-from pymc_dp.tables.formula import is_bambi, on_rows
+from pymc_dp.tables.formula import formula_of, is_bambi, on_rows
 from pymc_dp.tables.given import refuse_bad_indices
-
-OF_FORMULA = " Of a formula, give bambi's model, and its data frame of new rows."
 
 
 class NewRecords(NamedTuple):
@@ -54,6 +51,10 @@ class NewRecords(NamedTuple):
     # those of them that hold a number, or an operation, that may come from the fitted records
     withheld: frozenset[str]
     axes: RecordAxes
+    hardened: HardenedModel
+    unit: str | None  # names the codes of units
+    columns: dict[str, DataLeaf]  # arrays that go by records, but for masks and codes of units
+    observes: dict[str, AnyVariable]  # what each observed variable observes
 
 
 def predict(
@@ -75,17 +76,15 @@ def predict(
     model : pymc.Model or bambi.Model
         The model that was fitted; its own data are not used.
     data : mapping, optional
-        Of a model of bambi: a data frame with the columns that its formula reads. Else:
-        New values by the names of ``pm.Data``, one row a new record, for every array of the model
-        that goes by records, except what is predicted. An observed variable that others read, such
-        as a predictor with a distribution, may be given too: they then read these values, and draws
-        of it where they are nan or not given.
+        Of a model of bambi: a data frame with the columns that its formula reads. Else new values
+        by the names of ``pm.Data``, one row a new record, for every array of the records, except
+        what is predicted. An observed variable that others read may be given too: they then read
+        these values, and draws of it where they are nan or not given.
     rows : int, optional
         The number of new records of a model without such arrays.
     var_names : str or sequence of str, optional
-        Observed variables, and deterministics that go by records. By default all observed
-        variables, and all such deterministics that can be computed from ``data`` and hold no number
-        that may come from the fitted records.
+        Observed variables, and deterministics that go by records. By default all of them that can
+        be computed from ``data`` and hold no number that may come from the fitted records.
     public : str or sequence of str, optional
         Deterministics that go by records whose numbers do not come from the fitted records, such as
         ``170 + b * x``: they return these numbers exactly. What is declared is trusted, as in the
@@ -96,10 +95,9 @@ def predict(
     -------
     DataTree
         One group, ``predictions``: (chain, draw, ...) for every variable, on the model's own
-        dimensions. New records have no labels; of other dimensions those of the posterior are
-        kept. Latents of single records or units are drawn from their priors, anew for every draw;
-        records of one unit share them where ``data`` has the codes that ``unit=`` named, and else
-        every new record is of another unit.
+        dimensions, with the posterior's labels of those that are not the records'. Latents of
+        single records or units are drawn from their priors, anew for every draw; every new record
+        is of another unit, unless ``data`` has the codes that ``unit=`` named.
 
     Raises
     ------
@@ -122,6 +120,7 @@ def predict(
     --------
     >>> pymc_dp.predict(idata, model, data={"X": X_new})  # doctest: +SKIP
     """
+    formula_of(model)  # refuses the model that bambi has made of one
     of_formula = data is not None and is_bambi(model)
     model = model if of_formula else model_in_use(model)
     declared, unit = declared_in(idata)
@@ -129,45 +128,49 @@ def predict(
     model, data = on_rows(model, data, unit) if of_formula else (model, data)
     # a data frame is no mapping, and its columns are
     data = {} if data is None else {name: data[name] for name in getattr(data, "columns", data)}
-    hardened = declare_public(harden(model), declared)
-    new = with_declared(for_new_records(hardened, unit), hardened, own)
+    new = with_declared(for_new_records(declare_public(harden(model), declared), unit), own)
     codes = None if unit is None else data.pop(unit, None)
     if of_formula:  # the model was made on the new rows
-        left_out = {unit, *new.observed, *(mask.name for mask in hardened.masks.values())}
-        leaves = [leaf for v, leaf in hardened.leaves.items() if v in new.axes.axis]
-        data = {leaf.name: leaf.value for leaf in leaves if leaf.name not in left_out}
-    new = with_given(new, hardened, data)
-    predicted = _chosen(hardened, new, var_names, data)
+        data = {name: x.value for name, x in new.columns.items() if name not in new.observed}
+    new = with_given(new, data)
+    predicted = _chosen(new, var_names, data)
     refuse_own_functions(list(predicted.values()), declared)
-    number = put_new_data(hardened, new, list(predicted.values()), data, rows)
+    number = put_new_data(new, list(predicted.values()), data, rows)
     if not of_formula:
-        warn_if_fitted(hardened, data)
-    put_units_and_masks(hardened, unit, codes, number)
-    posterior = idata["posterior"].to_dataset()
-    refuse_another_model(new, [idata])
-    points = posterior[[*new.latents]].stack(point=("chain", "draw")).transpose("point", ...)
-    latents = [points[name].to_numpy() for name in new.latents]
+        warn_if_fitted(new, data)
+    put_units_and_masks(new, codes, number)
+    draws = draws_of(idata["posterior"], new.latents)
+    refuse_another_model(new.latents, draws)
     try:
-        refuse_bad_indices(hardened.model, None, unit)
+        refuse_bad_indices(new.hardened.model, None, unit)
     except ValueError as error:
         raise ValueError(
             f"data= has levels that no latent has. {error} What the fitted model lacks has no "
             "posterior: leave such rows out. If the model itself ignores what negative codes pick, "
             "write pm.math.maximum(code, 0) where it indexes."
         ) from None
-    arrays = drawn(predicted, [new.rows, *new.latents.values()], number, latents, random_seed)
+    arrays = drawn(new, predicted, number, draws, random_seed)
     if of_formula:
         arrays = {name: array[:, :-1] for name, array in arrays.items()}
-    labelled = _labelled(model, posterior, arrays)
+    labelled = _labelled(model, idata["posterior"].to_dataset(), arrays)
     labelled.attrs |= {"declared_public": own} if own else {}
     return xr.DataTree.from_dict({"predictions": labelled})
 
 
-def refuse_another_model(new: NewRecords, results: Sequence[xr.DataTree]) -> None:
-    """Refuse a model with a latent that no result holds."""
-    for name in new.latents:
-        if not any(name in idata["posterior"] for idata in results):
-            raise ValueError(f"The posterior holds no `{name}`: give the model that was fitted.")
+def draws_of(group: Any, names: Collection[str]) -> dict[str, np.ndarray]:
+    """Return the draws of those variables that a group of a result holds, (points, ...) each."""
+    own = {name: group[name] for name in names if name in group}
+    points = {name: x.stack(point=("chain", "draw")) for name, x in own.items()}
+    return {name: x.transpose("point", ...).to_numpy() for name, x in points.items()}
+
+
+def refuse_another_model(latents: Collection[str], draws: Collection[str]) -> None:
+    """Refuse a model with a latent that there are no draws of."""
+    for name in latents:
+        if name not in draws:
+            raise ValueError(
+                f"The posterior holds no `{name}` of its shape: give the model that was fitted."
+            )
 
 
 def declared_in(idata: xr.DataTree) -> tuple[set[str], str | None]:
@@ -190,8 +193,8 @@ def for_new_records(hardened: HardenedModel, unit: str | None) -> NewRecords:
     along = {new[variable]: axis for variable, axis in by_record.items()}
     latents = {str(rv.name): new[rv] for rv in shared}
     lengths = {n for latent in latents.values() for n in latent.type.shape if n is not None}
-    columns = hardened.leaves.keys() & axes.axis.keys()
-    known = known_parts(hardened, [*latents.values(), *(new[v] for v in own), *columns], lengths)
+    leaves = {v: leaf for v, leaf in hardened.leaves.items() if v in axes.axis}
+    known = known_parts(hardened, [*latents.values(), *(new[v] for v in own), *leaves], lengths)
     withheld = frozenset(
         str(variable.name)
         for variable in computed
@@ -200,14 +203,21 @@ def for_new_records(hardened: HardenedModel, unit: str | None) -> NewRecords:
     )
     read = [new[unscaled(rv, rv)] for rv in observed] + [new[variable] for variable in computed]
     outputs = _resized(read, [*latents.values()], along, count)
-    graphs = dict(zip([str(v.name) for v in (*observed, *computed)], outputs, strict=True))
+    names = [str(rv.name) for rv in observed]
+    graphs = dict(zip([*names, *(str(v.name) for v in computed)], outputs, strict=True))
+    arrays = map(before_casts, simplify([model.rvs_to_values[rv] for rv in observed]))
+    beside = {unit, *(mask.name for mask in hardened.masks.values())}
     return NewRecords(
         rows=count,
         latents=latents,
-        observed={str(rv.name): graphs[rv.name] for rv in observed},
-        deterministics={str(v.name): graphs[v.name] for v in computed},
+        observed={name: graphs.pop(name) for name in names},
+        deterministics=graphs,
         withheld=withheld,
         axes=axes,
+        hardened=hardened,
+        unit=unit,
+        columns={leaf.name: leaf for leaf in leaves.values() if leaf.name not in beside},
+        observes=dict(zip(names, arrays, strict=True)),
     )
 
 
@@ -249,18 +259,19 @@ def _resized(
     return [renewed.get(variable, variable) for variable in variables]
 
 
-def with_declared(new: NewRecords, hardened: HardenedModel, names: Collection[str]) -> NewRecords:
+def with_declared(new: NewRecords, names: Collection[str]) -> NewRecords:
     """Withhold no deterministic among ``names``, whose numbers are declared public."""
+    hardened = new.hardened
     for name in names:
         if name not in new.deterministics:
             raise ValueError(
                 f"public= names `{name}`, but the deterministics that go by records are "
                 f"{sorted(new.deterministics)}."
             )
-        read = {*ancestors([new.deterministics[name]])}
+        read = {*ancestors([new.deterministics[name]])} - new.axes.axis.keys()
         for leaf in hardened.leaves.values():
-            inside = leaf.variable in read and leaf.variable not in new.axes.axis
-            if inside and leaf.declared and leaf.variable.ndim and leaf.name not in hardened.public:
+            data = leaf.declared and leaf.variable.ndim and leaf.name not in hardened.public
+            if data and leaf.variable in read:
                 raise ValueError(
                     f"public= names the deterministic `{name}`, which reads {leaf}: a declaration "
                     "covers numbers, not data. Compute it from the posterior."
@@ -268,20 +279,18 @@ def with_declared(new: NewRecords, hardened: HardenedModel, names: Collection[st
     return new._replace(withheld=new.withheld.difference(names))
 
 
-def with_given(new: NewRecords, hardened: HardenedModel, names: Collection[str]) -> NewRecords:
+def with_given(new: NewRecords, names: Collection[str]) -> NewRecords:
     """Let what reads an observed variable read its new values, where these are among ``names``."""
     graphs: dict[str, Any] = new.observed | new.deterministics
-    leaf: Any
-    for rv in hardened.model.observed_RVs:
-        [leaf] = simplify([hardened.model.rvs_to_values[rv]])
-        if rv.name in new.observed and leaf in hardened.leaves and leaf.name in names:
-            drawn = graphs.pop(rv.name)
-            given = leaf.astype(drawn.dtype)
+    for observed, array in new.observes.items():
+        if array in new.hardened.leaves and array.name in names:
+            drawn: Any = graphs.pop(observed)
+            given: Any = pt.cast(array, drawn.dtype)
             if drawn.dtype.startswith("float"):
                 given = pt.switch(pt.isnan(given), drawn, given)
             read = rebuilt([*graphs.values()], {drawn: drawn.type.filter_variable(given)})
             graphs = {name: read.get(graph, graph) for name, graph in graphs.items()}
-            graphs[rv.name] = drawn
+            graphs[observed] = drawn
     return new._replace(
         observed={name: graphs[name] for name in new.observed},
         deterministics={name: graphs[name] for name in new.deterministics},
@@ -289,16 +298,12 @@ def with_given(new: NewRecords, hardened: HardenedModel, names: Collection[str])
 
 
 def _chosen(
-    hardened: HardenedModel,
-    new: NewRecords,
-    var_names: str | Sequence[str] | None,
-    given: Mapping[str, Any],
+    new: NewRecords, var_names: str | Sequence[str] | None, given: Collection[str]
 ) -> dict[str, AnyVariable]:
     """Return the graphs of the variables that are asked for, or of all that can be computed."""
     free = {name: g for name, g in new.deterministics.items() if name not in new.withheld}
     if var_names is None:
-        leaves = [leaf for leaf in hardened.leaves.values() if leaf.variable in new.axes.axis]
-        lacking = {leaf.variable for leaf in leaves if leaf.name not in given}
+        lacking = {leaf.variable for name, leaf in new.columns.items() if name not in given}
         return new.observed | {
             name: graph for name, graph in free.items() if lacking.isdisjoint(ancestors([graph]))
         }
@@ -310,12 +315,12 @@ def _chosen(
                 f"from the fitted records. If none does, say public=[{name!r}]; else compute it "
                 "from the posterior with numbers that are public."
             )
-        if name not in (new.observed | free):
+        if name not in (known := new.observed | free):
             raise ValueError(
                 f"var_names= names `{name}`, but what can be predicted for new records is "
-                f"{sorted(new.observed | free)}; all else that may leave is in idata['posterior']."
+                f"{sorted(known)}; all else that may leave is in idata['posterior']."
             )
-    return {name: (new.observed | free)[name] for name in names}
+    return {name: known[name] for name in names}
 
 
 def refuse_own_functions(predicted: list[AnyVariable], public: set[str]) -> None:
@@ -330,40 +335,17 @@ def refuse_own_functions(predicted: list[AnyVariable], public: set[str]) -> None
 
 
 def put_new_data(
-    hardened: HardenedModel,
-    new: NewRecords,
-    predicted: list[AnyVariable],
-    data: dict[str, Any],
-    rows: int | None,
+    new: NewRecords, predicted: list[AnyVariable], data: dict[str, Any], rows: int | None
 ) -> int:
     """Put new rows in place of the model's records; return their number."""
-    axes = new.axes
-    masks = {mask.name for mask in hardened.masks.values()}
-    records = {
-        leaf.name: leaf
-        for leaf in hardened.leaves.values()
-        if leaf.variable in axes.axis and leaf.name not in masks
-    }
     read = set(ancestors(predicted))
-    for name in data.keys() - records.keys():
-        raise ValueError(
-            f"data= names `{name}`, but the model's records are {sorted(records)}.{OF_FORMULA}"
-        )
-    for name, leaf in records.items():
-        if leaf.variable in read and name not in data:
-            unnamed = f" It is {leaf}: make it pm.Data('x', ...).{OF_FORMULA}"
-            raise ValueError(
-                f"data= lacks `{name}`, which the predictions depend on: give its values for the "
-                f"new records under this name.{'' if leaf.declared else unnamed}"
-            )
-    columns = {name: column(records[name], axes, values) for name, values in data.items()}
-    counts = {each.rows for each in columns.values()} | (set() if rows is None else {rows})
+    asked = {n: leaf for n, leaf in new.columns.items() if n in data or leaf.variable in read}
+    columns = make_columns(asked, new.axes, data, {}, None)
+    counts: set[Any] = ({rows} - {None}) | {each.rows for each in columns.values()}
     if len(counts) != 1:
-        raise ValueError(
-            "The new records differ in number." if counts else "Say how many rows= to predict."
-        )
+        raise ValueError("Say how many rows= to predict: as many as data= has, where it has any.")
     for name, new_column in columns.items():
-        variable: Any = records[name].variable
+        variable: Any = asked[name].variable
         values, dtype = new_column.values, variable.type.dtype
         given = np.asarray(values.toarray() if issparse(values) else values)
         kept = given.astype(dtype)
@@ -373,14 +355,12 @@ def put_new_data(
                 "reads them: codes would be of other levels. Leave these rows out."
             )
         variable.set_value(kept)
-    [count] = counts
-    return count
+    return int(counts.pop())
 
 
-def warn_if_fitted(hardened: HardenedModel, data: Mapping[str, Any]) -> None:
+def warn_if_fitted(new: NewRecords, data: Mapping[str, Any]) -> None:
     """Warn where new values have the shapes of those of the model."""
-    own = {leaf.name: np.shape(leaf.value) for leaf in hardened.leaves.values()}
-    if data and all(np.shape(values) == own[name] for name, values in data.items()):
+    if data and all(np.shape(x) == np.shape(new.columns[name].value) for name, x in data.items()):
         warnings.warn(
             f"The new values of {', '.join(f'`{name}`' for name in data)} have the shapes of "
             "those that the model holds. If they are the fitted records, the predictions are "
@@ -390,11 +370,11 @@ def warn_if_fitted(hardened: HardenedModel, data: Mapping[str, Any]) -> None:
         )
 
 
-def put_units_and_masks(hardened: HardenedModel, unit: str | None, codes: Any, number: int) -> None:
+def put_units_and_masks(new: NewRecords, codes: Any, number: int) -> None:
     """Say that new records lack no entry, and which unit each is of: by default one of its own."""
-    for mask in hardened.masks.values():
+    unit, own = new.unit, np.arange(number)
+    for mask in new.hardened.masks.values():
         mask.variable.set_value(np.zeros((number, *mask.value.shape[1:]), bool))
-    own = np.arange(number)
     if codes is not None:
         labels, own = np.unique(codes, return_inverse=True)
         if labels.dtype.kind in "if" and labels.size and not labels.min() >= 0:
@@ -404,35 +384,36 @@ def put_units_and_masks(hardened: HardenedModel, unit: str | None, codes: Any, n
             )
     if np.shape(own) != (number,):
         raise ValueError(f"data=`{unit}` must be one code for each of the {number} new records.")
-    for leaf in hardened.leaves.values():
+    for leaf in new.hardened.leaves.values():
         if leaf.name == unit:
             leaf.variable.set_value(own.astype(leaf.variable.type.dtype))
 
 
 def drawn(
-    predicted: Mapping[str, AnyVariable],
-    inputs: list[AnyVariable],
+    new: NewRecords,
+    graphs: Mapping[str, AnyVariable],
     number: int,
-    latents: list[np.ndarray],
+    draws: Mapping[str, np.ndarray],
     random_seed: int | None,
 ) -> dict[str, np.ndarray]:
-    """Draw each variable once for every draw of the latents; shape (draws, ...)."""
+    """Draw each graph once for every draw of the latents, for so many records; (draws, ...)."""
     with without_c():
         draw = compile_random(
-            inputs,
-            list(predicted.values()),
+            [new.rows, *new.latents.values()],
+            list(graphs.values()),
             random_seed=random_seed,
             mode=PYTHON,
             on_unused_input="ignore",
         )
+    points = zip(*(draws[name] for name in new.latents), strict=True)
     try:
-        draws = zip(*(draw(number, *point) for point in zip(*latents, strict=True)), strict=True)
+        each = zip(*(draw(number, *point) for point in points), strict=True)
     except IndexError:  # its text quotes a value
         raise ValueError(
             "data= holds an index beyond the array that it indexes. A level that was not in the "
             "fitted model has no posterior: leave its rows out."
         ) from None
-    return {name: np.stack(each) for name, each in zip(predicted, draws, strict=True)}
+    return {name: np.stack(values) for name, values in zip(graphs, each, strict=True)}
 
 
 def _labelled(
@@ -446,9 +427,7 @@ def _labelled(
         shape = posterior.sizes["chain"], posterior.sizes["draw"], *array.shape[1:]
         variables[name] = (dims, array.reshape(shape))
     labelled = xr.Dataset(variables)
-    kept = {
-        dim: posterior[dim]
-        for dim, size in labelled.sizes.items()
-        if dim in posterior.coords and dim not in ("chain", "draw") and posterior.sizes[dim] == size
-    }
-    return labelled.assign_coords(kept)
+    others = posterior.drop_vars(["chain", "draw"], errors="ignore").coords.items()
+    return labelled.assign_coords(
+        {dim: x for dim, x in others if labelled.sizes.get(dim) == posterior.sizes.get(dim, -1)}
+    )

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,8 @@ METHOD = "dp_advi"
 # what belongs to one model, or to one fit
 REFUSED = ("noise_multiplier", "model", "method", "n", "data", "public_start", "unit", "checkpoint")
 TERMS = ("neighbours", "accountant", "num_records")
+# what the columns before one offer it: numbers between -1 and 1, and codes of categories
+Before = tuple[dict[str, Tensor], dict[str, Tensor]]
 
 
 class Columns:
@@ -40,8 +42,7 @@ class Columns:
     -----
     A column depends on those before it by main effects: slopes of numbers, which are scaled to
     -1 to 1 by their public range, and an effect of each category, which sum to 0. Priors are
-    normal, with the standard deviation 1, or 2 for log odds. `pymc_dp.synthesize` draws from any
-    model that observes all of its columns; `pymc_dp.pool` puts estimates from the data together.
+    normal, with the standard deviation 1, or 2 for log odds.
 
     **Privacy.** Every record is prepared by itself, by the public numbers of its columns.
 
@@ -113,8 +114,7 @@ class Columns:
         -----
         **Privacy.** All settings are fixed in advance from the columns' types, so that the
         fits compose; their plans are composed before the first fit. A fit has a share of the
-        budget in proportion to its latents. Columns share no latents: the product of
-        their posteriors is the posterior of the model of all columns.
+        budget in proportion to its latents, of which columns share none.
         """
         for name in REFUSED:
             if name in settings:
@@ -135,7 +135,7 @@ class Columns:
         m: int = 20,
         random_seed: int | None = None,
     ) -> list[pd.DataFrame]:
-        """Draw synthetic data sets as data frames, with the columns' own levels.
+        """Draw synthetic data sets as data frames, with the columns' own levels, at no cost.
 
         Parameters
         ----------
@@ -148,17 +148,8 @@ class Columns:
         -------
         list of DataFrame
             As many as ``m``, of ``n`` records each.
-
-        Notes
-        -----
-        **Privacy.** Post-processing, at no cost; no data frame is read.
         """
-        lacking = [] if isinstance(fits, xr.DataTree) else [x for x in self._types if x not in fits]
-        if lacking:
-            raise ValueError(
-                f"fits= lacks the column `{lacking[0]}`: give what Columns.fit returned."
-            )
-        results = fits if isinstance(fits, xr.DataTree) else [fits[name] for name in self._types]
+        results = fits if isinstance(fits, xr.DataTree) else [*fits.values()]
         model = self._model({name: column.made_up() for name, column in self._types.items()})
         drawn = synthesize(results, model, n=n, m=m, random_seed=random_seed)
         sets = drawn["synthetic"].to_dataset()
@@ -177,11 +168,12 @@ class Columns:
 
     def _model(self, values: Mapping[str, np.ndarray], last: str | None = None) -> pm.Model:
         """Model each column given the variables before it, or ``last`` alone given their values."""
-        before = Before({}, {})
+        before: Before = {}, {}
+        numbers, groups = before
         with pm.Model() as model:
             for name, column in self._types.items():
-                if before.numbers:
-                    model.add_coord(f"predictors of {name}", [*before.numbers])
+                if numbers:
+                    model.add_coord(f"predictors of {name}", [*numbers])
                 if column.kind in ("ordered", "categories"):
                     model.add_coord(f"levels of {name}", [str(x) for x in column.levels])
                 own = values[name]
@@ -190,25 +182,13 @@ class Columns:
                     variable = _observed(name, column, before, variable)
                 if name == last:
                     break
-                before.offer(name, column, variable)
+                if column.kind == "categories":
+                    groups[name] = variable
+                    continue
+                numbers[name] = number = _scaled(column, variable)
+                if column.squared:  # Legendre's polynomial, hardly correlated with the number
+                    numbers[f"{name} squared"] = 1.5 * number**2 - 0.5
         return model
-
-
-class Before(NamedTuple):
-    """What the columns before one offer as predictors."""
-
-    numbers: dict[str, Tensor]  # between -1 and 1
-    groups: dict[str, Tensor]  # codes of categories
-
-    def offer(self, name: str, column: Column, variable: Tensor) -> None:
-        """Make a column a predictor of those after it."""
-        if column.kind == "categories":
-            self.groups[name] = variable
-            return
-        number = _scaled(column, variable)
-        self.numbers[name] = number
-        if column.squared:  # Legendre's polynomial, which is hardly correlated with the number
-            self.numbers[f"{name} squared"] = 1.5 * number**2 - 0.5
 
 
 def _scaled(column: Column, variable: Tensor) -> Tensor:
@@ -222,23 +202,36 @@ def _scaled(column: Column, variable: Tensor) -> Tensor:
     return (variable - column.centre) / column.half_range
 
 
-def _effects(name: str, before: Before, sd: float) -> Any:
-    total: Any = 0.0
-    if before.numbers:
-        slopes = pm.Normal(f"{name} slopes", 0, sd, dims=f"predictors of {name}")
-        total = total + pt.stack([*before.numbers.values()], axis=1) @ slopes
-    for other, codes in before.groups.items():
-        effect = pm.ZeroSumNormal(f"{name} by {other}", 1, dims=f"levels of {other}")
+def _effects(
+    name: str, before: Before, sd: float, levels: tuple[str, ...] = (), start: Any = 0.0
+) -> Any:
+    """Add slopes and effects to ``start``, of each level where ``levels`` names their dimension."""
+    numbers, groups = before
+    total = start
+    if numbers:
+        of_each: Any = pm.ZeroSumNormal if levels else pm.Normal
+        slopes = of_each(f"{name} slopes", sigma=sd, dims=(f"predictors of {name}", *levels))
+        total = total + pt.stack([*numbers.values()], axis=1) @ slopes
+    for other, codes in groups.items():
+        dims = (f"levels of {other}", *levels)
+        effect = pm.ZeroSumNormal(f"{name} by {other}", 1, n_zerosum_axes=len(dims), dims=dims)
         total = total + effect[codes]
     return total
 
 
 def _observed(name: str, column: Column, before: Before, values: Any) -> Tensor:
     """Add a column to the model in use, given the columns before it."""
-    if column.kind == "ordered":
-        return pm.Categorical(name, logit_p=_ordered_logits(name, column, before), observed=values)
-    if column.kind == "categories":
-        return pm.Categorical(name, logit_p=_logits(name, before), observed=values)
+    if column.kind in ("ordered", "categories"):
+        levels = f"levels of {name}"
+        logits = pm.ZeroSumNormal(f"{name} intercepts", 2, dims=levels)
+        if column.kind == "categories":
+            logits = _effects(name, before, 1, (levels,), logits)
+        elif any(before):
+            # adjacent categories: scores are predictors times levels, so that fitted regressions on
+            # them are those of the records, whatever the distribution
+            effects = _effects(name, before, 2)
+            logits = logits + pt.stack([x * effects for x in column.scores()], axis=-1)
+        return pm.Categorical(name, logit_p=logits, observed=values)
     if column.kind == "yes_no":
         logit = pm.Normal(f"{name} intercept", 0, 2) + _effects(name, before, 2)
         return pm.Bernoulli(name, logit_p=logit, observed=values)
@@ -255,30 +248,6 @@ def _observed(name: str, column: Column, before: Before, values: Any) -> Tensor:
     log_scale = intercept + _effects(name, before, 1)
     times = pm.Weibull.dist(pm.LogNormal(f"{name} shape", 0, 0.5), column.high * pt.exp(log_scale))
     return pm.Censored(name, times, lower=None, upper=column.high, observed=values)
-
-
-def _ordered_logits(name: str, column: Column, before: Before) -> Any:
-    """Let neighbouring levels differ in log odds by a line: the model of adjacent categories."""
-    # its scores are predictors times levels, so that fitted regressions on them are those of the
-    # records, whatever the distribution
-    logits = pm.ZeroSumNormal(f"{name} intercepts", 2, dims=f"levels of {name}")
-    if before.numbers or before.groups:
-        effects = _effects(name, before, 2)
-        logits = logits + pt.stack([x * effects for x in column.scores()], axis=-1)
-    return logits
-
-
-def _logits(name: str, before: Before) -> Any:
-    own = f"levels of {name}"
-    logits = pm.ZeroSumNormal(f"{name} intercepts", 2, dims=own)
-    if before.numbers:
-        slopes = pm.ZeroSumNormal(f"{name} slopes", 1, dims=(f"predictors of {name}", own))
-        logits = logits + pt.stack([*before.numbers.values()], axis=1) @ slopes
-    for other, codes in before.groups.items():
-        dims = f"levels of {other}", own
-        effect = pm.ZeroSumNormal(f"{name} by {other}", 1, n_zerosum_axes=2, dims=dims)
-        logits = logits + effect[codes]
-    return logits
 
 
 def _epsilons(

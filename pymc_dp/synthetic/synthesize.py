@@ -18,10 +18,10 @@ from scipy import stats
 from pymc_dp.accounting.plan import check_count
 from pymc_dp.driver.fit import model_in_use
 from pymc_dp.errors import PosteriorWarning
-from pymc_dp.model.batch import before_casts, rebuilt
+from pymc_dp.model.batch import rebuilt
 from pymc_dp.model.graphs import AnyVariable, pt
-from pymc_dp.model.harden import HardenedModel, harden, is_structural
-from pymc_dp.model.split import declare_public, named_dims, simplify
+from pymc_dp.model.harden import harden, is_structural
+from pymc_dp.model.split import declare_public, named_dims
 from pymc_dp.postprocess import predict
 from pymc_dp.results.report import warn_if_too_narrow
 
@@ -46,10 +46,9 @@ def synthesize(
         A result of `pymc_dp.fit`; or several, each of a part of the model that shares no latents
         with the others, as `pymc_dp.Columns` fits them.
     model : pymc.Model
-        The model that was fitted; `pymc_dp.Columns` builds one from the types of a table's columns.
-        Each column is an observed variable. Where the distribution of one reads another, as the
-        observed variable itself or as the ``pm.Data`` that it observes, it reads the synthetic
-        values. The model's own data are not used.
+        The model that was fitted, with an observed variable for each column. Where the distribution
+        of one reads another, as the variable itself or as the ``pm.Data`` that it observes, it
+        reads the synthetic values. The model's own data are not used.
     n : int
         The number of records of each data set. It need not be that of the fitted records.
     m : int, optional
@@ -78,9 +77,8 @@ def synthesize(
     Notes
     -----
     **Privacy.** Post-processing of the posterior, for any ``n`` and ``m``, at no cost. Nothing that
-    goes by the fitted records is read.
-
-    Latents of single records or units are drawn from their priors; each record is of another unit.
+    goes by the fitted records is read: latents of single records or units are drawn from their
+    priors, and each record is of another unit.
 
     Examples
     --------
@@ -108,56 +106,30 @@ def synthesize(
     declared, unit = set.intersection(*(names for names, _ in each)), each[0][1]
     hardened = declare_public(harden(model_in_use(model)), declared)
     new = predict.for_new_records(hardened, unit)
-    columns = _leaves(hardened, new, unit)
-    graphs = _chained(new.observed, columns)
+    graphs = _chained(new)
     predict.refuse_own_functions([*graphs.values()], declared)
-    _refuse_what_is_left(hardened, graphs, unit)
-    predict.put_units_and_masks(hardened, unit, None, n)
+    _refuse_what_is_left(new, graphs)
+    predict.put_units_and_masks(new, None, n)
     rng = np.random.default_rng(random_seed)
-    points = _points(results, new, m, rng)
-    seed = int(rng.integers(2**31))
-    arrays = predict.drawn(graphs, [new.rows, *new.latents.values()], n, points, seed)
+    draws = _draws(results, new, m, rng)
     variables = {}
-    for name, array in arrays.items():
+    for name, array in predict.drawn(new, graphs, n, draws, int(rng.integers(2**31))).items():
         own = hardened.model.named_vars_to_dims.get(name)
         dims = [*named_dims(own, name, array.ndim - 1)]
-        dims[new.axes.axis[columns[name]]] = "record"
+        dims[new.axes.axis[new.observes[name]]] = "record"
         variables[name] = (("data_set", *dims), array)
     return xr.DataTree.from_dict({"synthetic": xr.Dataset(variables)})
 
 
-def _leaves(
-    hardened: HardenedModel, new: predict.NewRecords, unit: str | None
-) -> dict[str, AnyVariable]:
-    """Return the array that each column observes; refuse other arrays that go by records."""
-    model = hardened.model
-    columns = {}
-    for rv in model.observed_RVs:
-        if rv.name in new.observed:
-            [value] = simplify([model.rvs_to_values[rv]])
-            columns[str(rv.name)] = before_casts(value)
-    own = {unit, *(mask.name for mask in hardened.masks.values())}
-    for variable, leaf in hardened.leaves.items():
-        if variable in new.axes.axis and leaf.name not in own and variable not in columns.values():
-            raise ValueError(
-                f"{leaf} is read by the model, which does not say how it is distributed: a "
-                "synthetic record needs a distribution of every column, given the columns before "
-                "it. Give the model an observed variable for it, as pymc_dp.Columns does, or "
-                "predict outcomes of public rows by pymc_dp.predict."
-            )
+def _chained(new: predict.NewRecords) -> dict[str, AnyVariable]:
+    """Put the draws of every column in the place of the array that it observes."""
+    graphs, columns = new.observed, new.observes
     for name, variable in columns.items():
         if variable not in new.axes.axis:
             raise ValueError(
                 f"`{name}` observes an expression, or what does not go by records: observe an "
                 "array of the records by itself, and compute with the observed variable."
             )
-    return columns
-
-
-def _chained(
-    graphs: dict[str, AnyVariable], columns: dict[str, AnyVariable]
-) -> dict[str, AnyVariable]:
-    """Put the draws of every column in the place of the array that it observes."""
     renewed: dict[AnyVariable, AnyVariable] = {}
     for name in _in_order(graphs, columns):
         renewed = rebuilt([graphs[name]], renewed)
@@ -186,47 +158,45 @@ def _in_order(graphs: dict[str, AnyVariable], columns: dict[str, AnyVariable]) -
         ) from None
 
 
-def _refuse_what_is_left(
-    hardened: HardenedModel, graphs: dict[str, AnyVariable], unit: str | None
-) -> None:
-    """Refuse graphs that still read an array of the model that is not public."""
-    read = {*ancestors([*graphs.values()])}
-    own = {unit, *(mask.name for mask in hardened.masks.values()), *hardened.public}
-    for leaf in hardened.leaves.values():
-        private = leaf.declared or not is_structural(leaf.value)
-        if leaf.variable in read and leaf.name not in own and private:
-            raise ValueError(
-                f"The columns read {leaf}, which was not declared public in the fit and is no "
-                "column: synthetic data may read the posterior and public arrays alone."
-            )
-    arrays = {leaf.variable for leaf in hardened.leaves.values() if leaf.name not in own}
+def _refuse_what_is_left(new: predict.NewRecords, graphs: dict[str, AnyVariable]) -> None:
+    """Refuse graphs that still read an array of the records, or another that is not public."""
+    hardened, read = new.hardened, {*ancestors([*graphs.values()])}
+    public = {new.unit, *(mask.name for mask in hardened.masks.values()), *hardened.public}
+    private = {v: leaf for v, leaf in hardened.leaves.items() if leaf.name not in public}
+    left = {leaf.variable: leaf for leaf in new.columns.values()}
+    left |= {v: x for v, x in private.items() if x.declared or not is_structural(x.value)}
+    for variable in left.keys() & read:
+        raise ValueError(
+            f"The columns read {left[variable]}, which is no column and was not declared public in "
+            "the fit: a synthetic record needs a distribution of every column, given those before "
+            "it. Give the model an observed variable for it, as pymc_dp.Columns does, or predict "
+            "outcomes of public rows by pymc_dp.predict."
+        )
     for potential in hardened.model.potentials:
-        if arrays.intersection(ancestors([potential])):
+        if private.keys() & {*ancestors([potential])}:
             raise ValueError(
                 f"The potential `{potential.name}` reads records, and has a density alone: nothing "
                 "can be drawn from it. Write it as an observed variable."
             )
 
 
-def _points(
+def _draws(
     results: Sequence[xr.DataTree], new: predict.NewRecords, m: int, rng: np.random.Generator
-) -> list[np.ndarray]:
+) -> dict[str, np.ndarray]:
     """Choose different draws of the posterior, of each result by itself."""
-    predict.refuse_another_model(new, results)
-    arrays: dict[str, np.ndarray] = {}
+    draws: dict[str, np.ndarray] = {}
     for idata in results:
-        posterior = idata["posterior"].to_dataset()
-        points = posterior[[name for name in new.latents if name in posterior]]
-        points = points.stack(point=("chain", "draw")).transpose("point", ...)
-        number = points.sizes["point"]
+        posterior = idata["posterior"]
+        number = posterior.sizes["chain"] * posterior.sizes["draw"]
         if m > number:
             raise ValueError(
                 f"m={m} data sets need as many draws of the posterior, which has {number}: fit "
                 "with more draws=."
             )
-        chosen = points.isel(point=rng.choice(number, m, replace=False))
-        arrays |= {str(name): array.to_numpy() for name, array in chosen.items()}
-    return [arrays[name] for name in new.latents]
+        chosen = rng.choice(number, m, replace=False)
+        draws |= {name: x[chosen] for name, x in predict.draws_of(posterior, new.latents).items()}
+    predict.refuse_another_model(new.latents, draws)
+    return draws
 
 
 def pool(
@@ -283,11 +253,7 @@ def pool(
     - imputed: :math:`e + \bar v`, with :math:`(m - 1)(1 + \bar v / e)^2` (Rubin 1987);
     - partially synthetic: the same with :math:`e = b / m` (Reiter 2003).
 
-    The first rule is right for data sets of `pymc_dp.synthesize` of any number of records: their
-    estimates differ by the posterior's variance, which holds the privacy noise, and by that of
-    drawn records, which is :math:`\bar v`.
-
-    **Privacy.** Post-processing.
+    The first rule is right for data sets of `pymc_dp.synthesize` of any number of records.
 
     Examples
     --------

@@ -187,6 +187,9 @@ def test_a_column_of_a_matrix_is_set_by_its_number():
         pymc_dp.effect(idata, model, settings, over=rows),
     ):
         assert 0.05 < difference(found)[0] < 0.25
+    both = pymc_dp.effect(idata, model, settings | {("X", 1): [0.5, 0.5]}, over=rows)
+    fixed = pymc_dp.effect(idata, model, settings, over=rows | {"X": np.full((5, 2), 0.5)})
+    np.testing.assert_allclose(both["effect"]["margin_draws"], fixed["effect"]["margin_draws"])
     for more in ({"over": rows}, TERMS):
         with pytest.raises(ValueError, match="beyond"):
             pymc_dp.effect(idata, model, {"place": [0, 2]}, **more)

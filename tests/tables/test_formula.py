@@ -195,7 +195,7 @@ def test_the_fitted_rows_are_warned_of_and_bambis_model_asked_for(of_persons):
     model, idata = of_persons
     with pytest.warns(pymc_dp.PrivacyWarning, match="as many rows as the fitted records"):
         predicted(of_persons, TABLE)
-    with pytest.raises(ValueError, match="Of a formula, give bambi's model"):
+    with pytest.raises(ValueError, match="give bambi's own model"):
         pymc_dp.predict(idata, model.backend.model, NEW)
 
 

@@ -18,7 +18,6 @@ QUICK = [
     "Bernoulli",
     "OrderedLogistic",
     "NormalMixture",
-    "HurdlePoisson",
     "PolyaGamma",
 ]
 

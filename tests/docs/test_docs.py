@@ -21,7 +21,7 @@ EXAMPLE = re.compile(
 LINK = re.compile(r"\]\((?!https?://)([^)#]+\.md)")
 PICTURE = re.compile(r"^(?:```\{image\} |```\{figure\} |!\[[^]]*\]\()([^\s)]+)", flags=re.MULTILINE)
 # whose models compile longest; their functions have tests and doctests of their own
-LONG = ("synthetic.md", "dp_sep.md")
+LONG = ("synthetic.md", "mixed_models.md", "dp_sep.md")
 CITED = re.compile(r"\{cite:\w+\}`([^`]+)`")
 
 

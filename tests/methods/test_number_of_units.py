@@ -41,7 +41,7 @@ def width(kind, method, number, **settings):
     return np.mean([float(sd.mean()) for sd in sds.values()])
 
 
-FITS = [("line", "dp_advi", {}), ("network", "dp_sep", {"n": 40, "sample_rate": 0.2})]
+FITS = [("line", "dp_advi", {}), ("network", "dp_sep", {"n": 100, "sample_rate": 0.2})]
 
 
 @pytest.mark.parametrize(("kind", "method", "settings"), FITS)

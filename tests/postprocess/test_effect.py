@@ -93,7 +93,7 @@ def test_contrasts_follow_from_the_draws_of_margins():
 
 def test_the_average_over_records_without_noise_is_that_of_the_posterior():
     """Outcomes are drawn: sds of one call are known to 5%."""
-    data, calls = columns(), 6
+    data, calls = columns(), 8
     found = [
         pymc_dp.effect(result(), model_of(data), SETTINGS, epsilon=math.inf) for _ in range(calls)
     ]

@@ -30,6 +30,7 @@ def pytest_collectstart(collector):
     No test uses JAX in this process. It slows down every test that comes after it: it is called at
     each collection of garbage, and its locks at each look at an object's identity.
     """
+    gc.disable()  # nothing that is loaded is garbage
     if "arviz_base" not in sys.modules:
         sys.modules["jax"] = ModuleType("jax")
         import arviz_base  # noqa: F401
@@ -41,6 +42,7 @@ def pytest_collection_finish(session):
     """Keep modules, which live until the end, from the garbage collector."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(20_000)  # graphs are many small objects
 
 

@@ -1,7 +1,8 @@
 """Every private method of the registry keeps its promises on every class of model that it fits.
 
 A method that joins the registry joins these tests. By default each is tried on its first class, or
-on those of which it releases what no other method does; on all of them with ``-m slow``.
+on those of which it releases what no other method does; on all of them, and in the forms that no
+default takes, with ``-m slow``.
 """
 
 from typing import Any, NamedTuple
@@ -57,7 +58,12 @@ def cases():
         for name in fits:
             marks = [] if name in QUICK.get(method, fits[:1]) else [pytest.mark.slow]
             found.append(pytest.param((method, name, {}), marks=marks, id=f"{method}-{name}"))
-    own = [pytest.param((*key, FORMS[key]), id=f"own-{'-'.join(key)}") for key in FORMS]
+    own = [
+        pytest.param(
+            (*key, FORMS[key]), marks=[pytest.mark.slow] * (k > 0), id=f"own-{'-'.join(key)}"
+        )
+        for k, key in enumerate(FORMS)
+    ]
     # latents of persons, which are integrated out
     more = [(method, "persons", {"unit": "person_id"}) for method in ("dp_advi", "dp_sgld")]
     # both outcomes; drawn ones and a dispersion; counts; scores that are formed

@@ -3,7 +3,7 @@
 Soundness, rules 2 and 30. Compiled code multiplies by reciprocals and flushes subnormal numbers to
 zero, in a process with PyTensor's own defaults. Compiling takes long: one process of each backend
 computes everything that the tests compare. Numba takes a quarter of a minute for each kind of
-matrix product, and C longer: the model with products is left to the slow suite there.
+matrix product, and C longer: backends that are no default are left to the slow suite.
 """
 
 import json
@@ -142,7 +142,7 @@ print(json.dumps(found, default=float))
 slow = pytest.mark.slow
 COMPILED = [
     pytest.param("jax", "products", marks=slow),
-    ("numba", "levels alone"),
+    pytest.param("numba", "levels alone", marks=slow),
     pytest.param("numba", "products", marks=slow),
     pytest.param("c", "products", marks=slow),
 ]
@@ -201,15 +201,18 @@ def jax():
     return found
 
 
+@slow
 def test_norms_that_divide_by_the_largest_entry_are_caught(jax):
     far = jax["pairs"].max(axis=1) > 4.5e307
     assert (jax["norms"][far] == 0).any()
 
 
+@slow
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_jax_adds_up_in_double_precision_whatever_its_settings_are(jax, setting):
     np.testing.assert_allclose(jax[setting], jax["expected"], rtol=1e-13)
 
 
+@slow
 def test_sums_in_single_precision_are_caught(jax):
     assert np.abs(jax["own linker"] / jax["expected"] - 1).max() > 1e-8

@@ -20,6 +20,8 @@ EXAMPLE = re.compile(
 )
 LINK = re.compile(r"\]\((?!https?://)([^)#]+\.md)")
 PICTURE = re.compile(r"^(?:```\{image\} |```\{figure\} |!\[[^]]*\]\()([^\s)]+)", flags=re.MULTILINE)
+# whose models compile longest; their functions have tests and doctests of their own
+LONG = ("synthetic.md", "mixed_models.md", "dp_sep.md")
 CITED = re.compile(r"\{cite:\w+\}`([^`]+)`")
 
 
@@ -40,7 +42,14 @@ def listed():
 
 
 @pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
-@pytest.mark.parametrize("page", [p for p in PAGES if EXAMPLE.search(p.read_text())], ids=named)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else [], id=named(page))
+        for page in PAGES
+        if EXAMPLE.search(page.read_text())
+    ],
+)
 def test_its_code_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # whether its code runs does not depend on how well chains have mixed

@@ -9,22 +9,14 @@ from nbclient import NotebookClient
 
 DOCS = Path(__file__).parents[2] / "docs"
 NOTEBOOKS = sorted((DOCS.parent / "notebooks").glob("*.ipynb"))
-# one that shows that notebooks run; the documentation, and the slow tests, run all
-QUICK = ("01",)
 
 
 def named(path):
     return path.stem
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=[] if path.name.startswith(QUICK) else pytest.mark.slow)
-        for path in NOTEBOOKS
-    ],
-    ids=named,
-)
+@pytest.mark.slow  # the documentation runs them, too
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
 def test_it_runs(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": str(tmp_path)}}

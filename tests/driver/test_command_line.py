@@ -1,6 +1,6 @@
 """``python -m pymc_dp`` prints versions, methods and what fits a model; mistakes get sentences."""
 
-import subprocess
+import runpy
 import sys
 from importlib.metadata import version
 
@@ -87,8 +87,11 @@ def test_what_is_no_model_is_refused_with_a_sentence(study, address, sentence, c
     assert "Traceback" not in output.err
 
 
-def test_it_runs_as_a_module():
-    command = [sys.executable, "-m", "pymc_dp", "--version"]
-    output = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert output.stdout.startswith(f"pymc-dp {pymc_dp.__version__}\n")
-    assert output.stderr == ""
+def test_it_runs_as_a_module(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["pymc_dp", "--version"])
+    monkeypatch.delitem(sys.modules, "pymc_dp.__main__")
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_module("pymc_dp", run_name="__main__", alter_sys=True)
+    output = capsys.readouterr()
+    assert output.out.startswith(f"pymc-dp {pymc_dp.__version__}\n")
+    assert output.err == ""

@@ -46,11 +46,11 @@ def test_a_sum_in_the_callers_context_is_caught(new, monkeypatch):
 
     monkeypatch.setattr(ledger_file, "exact", lambda x: decimal.Decimal(repr(float(x))))
     monkeypatch.setattr(ledger_file, "total", in_context)
-    ledger = new(filter="sum", epsilon=20.0)
-    with decimal.localcontext(decimal.Context(prec=2)):
-        for _ in range(250):  # 9.9 + 0.09 is 10, and 10 + 0.09 is 10 again
+    ledger = new(filter="sum", epsilon=2.0)
+    with decimal.localcontext(decimal.Context(prec=1)):
+        for _ in range(30):  # 0.9 + 0.09 is 1, and 1 + 0.09 is 1 again
             ledger.spend("a little", epsilon=0.09)
-    assert ledger_file.fits_of(ledger.path)[-1].fit == 250
+    assert ledger_file.fits_of(ledger.path)[-1].fit == 30
 
 
 def fits_in(limit, *costs):

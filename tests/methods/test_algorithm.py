@@ -30,8 +30,14 @@ def algorithms(model, method, **settings):
     return set_up(model, method, settings.pop("n", None), **budget, **settings).method.algorithms
 
 
-# all methods run for `variance` what they run for `linear`
-@pytest.mark.parametrize("name", [name for name in CLASSES if name != "variance"])
+# what a method runs for another class, it runs for one of these, too
+TELLING = ("linear", "logistic", "topics", "belief_net", "network")
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in TELLING else pytest.param(name, marks=slow) for name in CLASSES]
+)
 def test_explain_says_what_a_fit_with_the_defaults_runs(name):
     model = model_of(name, draw_data(60, seed=1))
     able = {k: fits for k, fits in pymc_dp.explain(model).methods.items() if fits.ok}

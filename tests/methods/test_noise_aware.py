@@ -209,7 +209,7 @@ def test_the_posteriors_covariance_is_that_of_records_plus_that_of_noise(method)
 def share_of_records(model, name, **terms):
     """Return the posterior's variance without that of the noise, in median over few fits."""
     found = []
-    for seed in range(5):
+    for seed in range(3):
         with pymc_dp.testing.deterministic_noise(seed):
             idata = fitted(model, "dp_advi", draws=2000, **terms)
         found.append(idata["posterior"][name].var() - idata["noise_sd"][name] ** 2)
@@ -232,18 +232,13 @@ def defects(rows=ROWS, seed=16):
 
 
 # at epsilon 1 noise adds too little to the variance of defects for the fault to show
-@pytest.mark.parametrize(
-    ("records", "epsilon", "shows"),
-    [(waiting_times, 1.0, True), (defects, 1.0, False), (defects, 0.5, True)],
-)
-def test_what_the_noise_does_not_add_is_the_variance_without_privacy(
-    records, epsilon, shows, monkeypatch
-):
+@pytest.mark.parametrize(("records", "epsilon"), [(waiting_times, 1.0), (defects, 0.5)])
+def test_what_the_noise_does_not_add_is_the_variance_without_privacy(records, epsilon, monkeypatch):
     model, name, exact = records()
     assert share_of_records(model, name, epsilon=epsilon) == pytest.approx(exact, rel=0.15)
-    if shows:  # as if there were no noise
-        monkeypatch.setattr(posterior, "draws_without_noise", lambda points, _: points)
-        assert share_of_records(model, name, epsilon=epsilon) != pytest.approx(exact, rel=0.15)
+    # as if there were no noise
+    monkeypatch.setattr(posterior, "draws_without_noise", lambda points, _: points)
+    assert share_of_records(model, name, epsilon=epsilon) != pytest.approx(exact, rel=0.15)
 
 
 @pytest.mark.parametrize("method", ["vips", "dp_sep"])
@@ -331,9 +326,8 @@ def schools():
     return model
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_no_latent_of_groups_is_said_to_have_no_noise(seed):
-    with pymc_dp.testing.deterministic_noise(seed):
+def test_no_latent_of_groups_is_said_to_have_no_noise():
+    with pymc_dp.testing.deterministic_noise(0):
         noise = fitted(schools(), "dp_advi", draws=300)["noise_sd"]
     for name in ("mean", "effect"):
         assert (noise[name] > 0).all()

@@ -78,8 +78,7 @@ def density_alone():
 
 
 OF_DISTRIBUTIONS = "Censored Truncated OrderedLogistic NormalMixture Mixture ZeroInflatedPoisson"
-OF_DISTRIBUTIONS += " Weibull BetaBinomial HurdleGamma HurdleNegativeBinomial MvStudentT"
-OF_DISTRIBUTIONS += " DirichletMultinomial"
+OF_DISTRIBUTIONS += " Weibull BetaBinomial HurdleGamma MvStudentT DirichletMultinomial"
 DRAWN = {name: MODELS[name] for name in OF_DISTRIBUTIONS.split()}
 DRAWN |= {
     build.__name__: build

@@ -128,6 +128,21 @@ def test_no_record_moves_the_likelihood_of_another(name, j, seed):
     np.testing.assert_allclose(moved[1], kept[1], rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("name", ["weibull", "neural_network", "mv_normal", "hierarchical"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_bad_numbers_stay_in_their_record_in_every_model(name, bad):
+    it, each = split(name), np.ones(zoo.N)
+    batch = zoo.take(it.columns, range(zoo.N))
+    spoiled = {leaf: values.copy() for leaf, values in batch.items()}
+    for leaf, column in it.columns.items():
+        if column.dtype == "float64":
+            spoiled[leaf][3] = bad
+    with np.errstate(all="ignore"):  # as inside the wall
+        kept, seen = (contribute(it, values, each)[0] for values in (batch, spoiled))
+    assert not np.isfinite(seen[3])
+    np.testing.assert_allclose(np.delete(seen, 3), np.delete(kept, 3), rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("describe", "words"), zoo.REFUSED.items(), ids=[f.__name__ for f in zoo.REFUSED]
 )

@@ -299,12 +299,13 @@ def test_two_threads_have_compiled_functions_of_their_own():
 
 
 @contextmanager
-def cluster_of_two():
+def cluster_of_two(**more):
     distributed = pytest.importorskip("distributed")
     settings = {"host": "127.0.0.1", "dashboard_address": ":0", "silence_logs": "CRITICAL"}
+    settings |= {"n_workers": 2, "threads_per_worker": 1, **more}
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 10}),
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, **settings) as cluster,
+        distributed.LocalCluster(**settings) as cluster,
         distributed.Client(cluster),
     ):
         yield cluster
@@ -313,7 +314,7 @@ def cluster_of_two():
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_cluster_without_workers_ends_the_release(monkeypatch):
     monkeypatch.setattr(chunked, "NO_WORKERS_SECONDS", 0.2)
-    with cluster_of_two() as cluster:
+    with cluster_of_two(processes=False, protocol="tcp://") as cluster:  # which starts at once
         wall = in_chunks(count=2)
         wall.release(Query("score", None))
         cluster.scale(0)

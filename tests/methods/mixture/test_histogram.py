@@ -66,8 +66,8 @@ def counts_from(start):
     pm.Mixture("y", pm.Dirichlet("w", np.full(3, 2.0)), pm.Poisson.dist(rates), observed=COUNTS)
 
 
-@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
-def test_components_keep_the_order_of_their_initial_values(order):
+def test_components_keep_the_order_of_their_initial_values():
+    order = [2, 0, 1]
     build = functools.partial(counts_from, np.array([1.0, 10.0, 30.0])[order])
     values = found(build, COUNTS, seed=0)
     assert (np.argsort(values["x_log__"]) == np.argsort(RATES[order])).all()

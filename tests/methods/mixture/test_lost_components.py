@@ -35,8 +35,7 @@ def test_a_mixture_that_starts_far_from_its_records_is_doubted(middles, named):
     assert "put each component near its records, by public numbers" in found
 
 
-@pytest.mark.parametrize("middles", [[-4.0, 7.0], [0.0, 3.0]])
-def test_a_well_placed_mixture_is_not_doubted(middles):
-    found, mu = doubts_of(middles)
+def test_a_well_placed_mixture_is_not_doubted():
+    found, mu = doubts_of([-4.0, 7.0])
     assert found == ""
     assert (abs(mu.mean(("chain", "draw")) - [-1, 4]) < 0.2).all()

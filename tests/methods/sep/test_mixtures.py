@@ -129,7 +129,7 @@ def test_a_normal_mixture_is_recognised():
     ("build", "noise", "method", "form"),
     [
         (unknown_weights, 1, "dp_sep", "damped"),
-        (known_weights, 0, "dp_advi", ""),
+        pytest.param(known_weights, 0, "dp_advi", "", marks=pytest.mark.slow),
         (unknown_weights, 1, "dp_sep", ""),
     ],
 )

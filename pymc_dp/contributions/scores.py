@@ -187,7 +187,8 @@ def _refuse_mixing(records: Records, own: str, at_point: Callable[..., Batch]) -
             )
         for place, name in product(range(len(kept)), map(drawn_name, records.drawn)):
             both = alone[kept[place]][name], beside[name][place]
-            one, other = (x.reshape(TRIES, -1) for x in both)
+            # nan is a value as others are: with one, the test's statistic would be nan
+            one, other = (np.nan_to_num(x, nan=np.inf).reshape(TRIES, -1) for x in both)
             if ks_2samp(one, other, method="asymp").statistic.max() > DISTANCE:
                 raise ValueError(
                     f"random= of {own} draws otherwise for a made-up record beside others than for "

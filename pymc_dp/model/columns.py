@@ -234,7 +234,8 @@ def column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
     if (issparse(values) or isinstance(values, Blocks)) and axis != 0:
         kind = "sparse" if issparse(values) else "chunked"
         raise ValueError(f"{what} is {kind}, which needs the records along axis 0.")
-    shape, given = (record_shape(x.shape, axis) for x in (leaf.value, values))
+    shape, given = record_shape(leaf.value.shape, axis), values.shape
+    given = record_shape(given, axis) if axis < len(given) else given
     if given != shape:
         raise ValueError(
             f"{what} has the shape {given}, the model's has {shape}: only the number of records, "

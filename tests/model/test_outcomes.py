@@ -163,6 +163,7 @@ TOGETHER = {
     "of the largest": lambda mu, rng, size: rng.normal(mu, np.abs(mu).max() + 0 * mu, size=size),
     "in order": lambda mu, rng, size: np.sort(rng.normal(mu, size=size), axis=-1),
     "of their number": lambda mu, rng, size: rng.normal(size=size) * size[-1],
+    "nan": lambda mu, rng, size: rng.normal(mu, size=size) + (np.nan if size[-1] > 1 else 0),
 }
 
 

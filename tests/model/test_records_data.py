@@ -57,6 +57,7 @@ def changed(values, row, value):
         (MORE | {"z": MORE["y"]}, "`z`.*\\['x', 'y'\\]"),
         ({"x": MORE["x"]}, "leaves `y` as it was"),
         (MORE | {"x": MORE["x"][:, 0]}, "`x` has the shape .None,., the model's has .None, 3.:"),
+        (MORE | {"y": 1.0}, "`y` has the shape .., the model's has .None,.:"),
         (MORE | {"x": MORE["x"] + 1j}, "`x` holds complex128 values, but the model takes float64"),
         (MORE | {"x": MORE["x"][:, :2]}, "`x` has the shape .None, 2., the model's has .None, 3.:"),
         (MORE | {"y": MORE["y"][:9]}, "differ in number: .*10.*9|differ in number: .*9.*10"),

@@ -356,6 +356,7 @@ class Ledger:
         -----
         **Privacy.** The price is taken on trust: it must hold between the ledger's neighbours, for
         its unit, whatever was released before. Nothing is refunded if the mechanism fails.
+        Sources: Rogers et al. (2016), theorem 3.6; Feldman and Zrnic (2021), theorem 4.3.
 
         Examples
         --------

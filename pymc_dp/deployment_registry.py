@@ -227,8 +227,8 @@ def _refuse_others(terms: Terms, fits: list[Entry], attrs: Mapping[str, Any]) ->
     if booked not in every or protects != (terms.neighbours, terms.unit):
         raise ValueError(
             f"The ledger of {terms.dataset!r}, of {terms.neighbours} neighbours and the unit "
-            f"{terms.unit!r}, holds no fit of method={booked[0]!r} with {booked[1]} releases and "
-            f"{protects}: give the ledger that the fit was booked in."
+            f"{terms.unit!r}, holds no fit of method={booked[0]!r} with {booked[1]} releases, "
+            f"{protects[0]} neighbours and the unit {protects[1]!r}: give the fit's own ledger."
         )
 
 

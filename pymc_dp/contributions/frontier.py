@@ -163,7 +163,7 @@ def cut_frontier(
     Raises `NoFrontierRuleError` where an edge has no rule.
     """
     from_latents = set(latents)
-    apart = None if outcomes is None else from_latents | set(outcomes)
+    moving = None if outcomes is None else from_latents | set(outcomes)
     renewed: dict[Tensor, Tensor] = {}
     edges: list[Edge] = []
     for node in toposort(list(graph.terms)):
@@ -181,7 +181,7 @@ def cut_frontier(
             and x.type.dtype.startswith("float")
         ]
         cuts = [
-            _column(node, operands, i, graph, apart) or _cut(node, operands, i, carrying[0], graph)
+            _column(node, operands, i, graph, moving) or _cut(node, operands, i, carrying[0], graph)
             for i in entering
         ]
         if any(new is not old for new, old in zip(operands, node.inputs, strict=True)) or cuts:
@@ -195,17 +195,17 @@ def cut_frontier(
 
 
 def _column(
-    node: Node, operands: list[Tensor], i: int, graph: RecordGraph, apart: set[Tensor] | None
+    node: Node, operands: list[Tensor], i: int, graph: RecordGraph, moving: set[Tensor] | None
 ) -> Edge | None:
-    """Describe a product of number ``i`` and each record's own, which reads nothing ``apart``."""
+    """Describe a product of number ``i`` and each record's own, which reads nothing ``moving``."""
     is_product = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Mul)
-    if apart is None or not is_product or len(node.inputs) != 2:
+    if moving is None or not is_product or len(node.inputs) != 2:
         return None
     number: Tensor = node.inputs[i]
     column: Tensor = node.inputs[1 - i]
     if column not in graph.axis or column.ndim != 1 or not all(number.type.broadcastable):
         return None
-    if not apart.isdisjoint(ancestors([column])):
+    if not moving.isdisjoint(ancestors([column])):
         return None
     data = operands[1 - i][:, None]
     return Product(number.reshape((1,)), None, data, graph_norms(data), from_left=False)

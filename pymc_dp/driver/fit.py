@@ -248,6 +248,10 @@ def _check_keywords(spec: MethodSpec, keywords: Iterable[str]) -> None:
                 f"{name}= is refused in a private fit, which it could carry data into or out of. A "
                 "start that is public goes into public_start=, and clip_norm= clips each record."
             )
+        if name == "weights" and name not in known:
+            raise TypeError(
+                f"{spec.name} takes no weights=: method='dp_advi' fits any model by them."
+            )
         if name not in known:
             of_all = sorted(signature(fit).parameters.keys() - {"options"})
             raise TypeError(

@@ -260,11 +260,13 @@ class Checkpoint:
         if noted.get("file") != self._file():  # two would go on to two values of one release
             faults.append("is a copy of the file that the fit wrote")
         if failed := noted.get("failed"):
-            faults.append(f"is of a fit of which a release failed ({failed}): it is not made again")
+            faults.append(
+                f"is of a fit in which a release failed ({failed}), and is not made again"
+            )
         for fault in faults:
             raise ValueError(
-                f"checkpoint={str(self.path)!r} {fault}. Nothing was released: give the file that "
-                "the fit wrote and call it as then, or give another file."
+                f"checkpoint={str(self.path)!r} {fault}. Nothing was released: to go on, call "
+                "pm.fit as then, with the file that it wrote; else give another file."
             )
 
     def _file(self) -> str:
@@ -366,7 +368,7 @@ def run(
 def read_only(value: Any) -> Any:
     """Copy a state, with views of its arrays that cannot be written to."""
     if isinstance(value, np.ndarray):
-        return np.broadcast_to(value, value.shape)
+        return np.broadcast_to(value, value.shape)  # a view that cannot be written to
     if isinstance(value, dict):
         return {key: read_only(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

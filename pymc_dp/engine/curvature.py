@@ -105,11 +105,14 @@ def shrunk(Y: np.ndarray, noise: float) -> np.ndarray:
 
 
 def with_path(H: np.ndarray, c: np.ndarray, along: float, sd: float, own_sd: float) -> np.ndarray:
-    """Bring the curvature along a unit vector c to what the matrix and a release of it say."""
+    """Bring the curvature along a unit vector c to what the matrix and a release of it say.
+
+    ``sd`` and ``own_sd`` are those of their noise; the matrix's prior has sd 1.
+    """
     if len(H) > 1 or not c.any():
         return H
     Hc = times(H, c)
-    own, own_sd = inner(c, Hc), own_sd / (1 + own_sd**2) ** 0.5  # it changes by 1 beforehand
+    own, own_sd = inner(c, Hc), own_sd / (1 + own_sd**2) ** 0.5
     weight = own_sd**2 / (own_sd**2 + sd**2)
     both, left = own + weight * (along - own), (1 - weight) ** 0.5 * own_sd
     both = max(both, left / 2, 1e-3)

@@ -209,6 +209,7 @@ def update(known: Known, state: State, query: Query, noisy: Noisy) -> State:
 
 @np.errstate(over="raise", invalid="raise", divide="raise")
 def _updated(known: Known, state: State, noisy: Noisy) -> State:
+    """Return the next state; the steps are those of this file's first lines."""
     at, n, z, share = state.at, state.number, state.point, known.shares[state.t - 1]
     scales = at.scales()
     sums, back = split(noisy.value, at), np.linalg.inv(white(at))
@@ -346,7 +347,7 @@ def _with_curvature(
 def _score_variance(
     known: Known, state: State, sums: Sums, sd: float, back: np.ndarray, kept: float
 ) -> np.ndarray | None:
-    """Filter the variance of the sum of weighted scores (Binder 1983); its trace, of many."""
+    """Filter the variance of the sum of weighted scores (Binder 1983), or of many its trace."""
     if not known.products:
         return None
     H, n, at, W = state.curvature, state.number, state.at, white(state.at)
@@ -535,10 +536,8 @@ def _bounds(known: Known, state: State) -> list[float]:
         return [np.inf] * len(known.parts)
     if not state.lengths[1]:
         return [CONSTANTS.clip * part.size**0.5 for part in known.parts]
-    noise, both = (
-        _noise_of_scores(known, state),
-        zip(state.report.left_out, known.parts, strict=True),
-    )
+    noise, parts = _noise_of_scores(known, state), known.parts
+    both = zip(state.report.left_out, parts, strict=True)
     return [own.best(noise / part.share**0.5) for own, part in both]
 
 

@@ -275,7 +275,8 @@ class Ledger:
         price, entry = self._filter.price(plan), self._entry(fit)
         known = entry and (entry.method, entry.upfront, {x.price: x.planned for x in entry.lines})
         if entry is None or known != (method, price.upfront, price.counts):
-            raise ValueError(f"{self.path} has set no such plan aside for fit {fit}.")
+            text = f"{self.path} has set no such plan aside for fit {fit}"
+            raise ValueError(f"{text}: give the ledger and the settings that it began with.")
         if entry.booked != made:
             raise ValueError(
                 f"{self.path} has booked {entry.booked} releases of this fit, and the checkpoint "
@@ -289,7 +290,8 @@ class Ledger:
             raise ValueError(
                 f"Fit {fit} was interrupted, which freed its rest, and other fits have taken it: "
                 f"the plan costs {words(entry.of_plan.rounded())} in {measure}, "
-                f"{words(entry.of_booked.rounded())} of it are booked, and {self._left()}."
+                f"{words(entry.of_booked.rounded())} of it are booked, and {self._left()}. It can "
+                "go on only if another fit that still holds its plan ends early."
             )
         return Booking(self.path, fit, price.amounts, made)
 
@@ -354,6 +356,7 @@ class Ledger:
         -----
         **Privacy.** The price is taken on trust: it must hold between the ledger's neighbours, for
         its unit, whatever was released before. Nothing is refunded if the mechanism fails.
+        Sources: Rogers et al. (2016), theorem 3.6; Feldman and Zrnic (2021), theorem 4.3.
 
         Examples
         --------

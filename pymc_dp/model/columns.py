@@ -191,7 +191,7 @@ def make_columns(
     for name in leaves.keys() - given.keys():
         unnamed = f" It is {leaves[name]}: give it a name by pm.Data('x', ...) first."
         raise ValueError(
-            f"data= replaces the model's records but leaves `{name}` as it was: give it as well."
+            f"data= lacks `{name}`, which the model reads for each record: give it as well."
             f"{'' if leaves[name].declared else unnamed}"
         )
     built = {name: leaf.value.shape[axes.axis[leaf.variable]] for name, leaf in leaves.items()}
@@ -239,7 +239,7 @@ def column(leaf: DataLeaf, axes: RecordAxes, values: Any) -> Column:
     if given != shape:
         raise ValueError(
             f"{what} has the shape {given}, the model's has {shape}: only the number of records, "
-            f"along axis {axis}, may differ."
+            "which stands as None, may differ."
         )
     if not np.can_cast(values.dtype, dtype, casting="same_kind"):
         raise ValueError(

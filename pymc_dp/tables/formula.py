@@ -46,7 +46,8 @@ OF_ALL: dict[str, tuple[str, tuple[str, ...]]] = {
         ("knots", "lower_bound", "upper_bound"),
     ),
     "bambi.transformations.HSGP": (
-        "write pm.gp.HSGP in PyMC, with a public L= and prior_linearized of a public grid",
+        "its basis is centred by them even with L=: write pm.gp.HSGP in PyMC, with a public L= and "
+        "prior_linearized of a public grid",
         (),
     ),
 }
@@ -440,11 +441,10 @@ def _check_rows(model: Any, frame: Any, unit: str | None) -> None:
         raise ValueError("data= has no rows: give one for each new record.")
     read = set().union(*(part.var_names for part, _ in _predictors(model)))
     for name in sorted(read & set(model.data.columns) - {unit}):
-        if name not in frame or frame[name].isna().any():
-            raise ValueError(
-                f"data= lacks the column `{name}`, which the formula reads, or has missing values "
-                f"in the column `{name}`: leave their rows out."
-            )
+        if name not in frame:
+            raise ValueError(f"data= lacks the column `{name}`, which the formula reads.")
+        if frame[name].isna().any():
+            raise ValueError(f"data= has missing values in the column `{name}`: leave them out.")
     if len(frame) == len(model.data):
         warnings.warn(
             "data= has as many rows as the fitted records. If it holds them, the predictions are "

@@ -109,7 +109,7 @@ def fault_of(array: np.ndarray) -> str:
     if kind == "u" and array.size and int(array.max()) > np.iinfo("int64").max:
         return "holds whole numbers beyond 2^63, which wrap: give them as floats."
     if kind == "f" and np.isnan(array).any():
-        return "has missing values: drop these records, or mask outcomes that observed= is given."
+        return "has missing values: drop these records, or give observed= a masked array."
     return ""
 
 
@@ -169,9 +169,13 @@ def _check_index(
     names = [f"`{v.name}`" for v in graph_inputs([index]) if v.name]
     what = f"The index {' and '.join(names)}" if names else "An index"
     of = f"`{array.name}`" if array.name else "a latent"
-    if codes.size and not 0 <= codes.min() <= codes.max() < size:
+    if codes.size and codes.min() < 0:
         raise ValueError(
-            f"{what} of {of} has negative numbers, as pandas writes for missing labels, or numbers "
-            "beyond its last entry: drop records without a label, or make a level for them, number "
-            "the groups from 0, and give the latent an entry for every one."
+            f"{what} of {of} has negative numbers, as pandas writes for missing labels: drop these "
+            "records, or make a level for them."
+        )
+    if codes.size and codes.max() >= size:
+        raise ValueError(
+            f"{what} of {of} has numbers beyond its last entry: number the groups from 0, and give "
+            "the latent an entry for every one."
         )

@@ -55,7 +55,7 @@ def changed(values, row, value):
     ("data", "words"),
     [
         (MORE | {"z": MORE["y"]}, "`z`.*\\['x', 'y'\\]"),
-        ({"x": MORE["x"]}, "leaves `y` as it was"),
+        ({"x": MORE["x"]}, "lacks `y`, which the model reads"),
         (MORE | {"x": MORE["x"][:, 0]}, "`x` has the shape .None,., the model's has .None, 3.:"),
         (MORE | {"y": 1.0}, "`y` has the shape .., the model's has .None,.:"),
         (MORE | {"x": MORE["x"] + 1j}, "`x` holds complex128 values, but the model takes float64"),

@@ -172,7 +172,7 @@ def test_new_records_may_be_a_data_frame(frame):
 
 CODES_OF_NO_GROUP = {
     "a missing category": (pd.Categorical(["a", None], categories=list("abc")).codes, "negative"),
-    "beyond the end": (np.array([0, 3]), "or numbers beyond its last entry"),
+    "beyond the end": (np.array([0, 3]), "has numbers beyond its last entry"),
     "nan, read as a whole number": (np.array([1, np.iinfo("int64").min]), "beyond those of int32"),
     "nan": (np.array([0.0, np.nan]), "holds float64 values, but the model takes int64"),
     "not available": (pd.Series([0, pd.NA], dtype="Int64"), "has missing values"),

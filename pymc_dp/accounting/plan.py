@@ -256,6 +256,9 @@ class Accountant(NamedTuple):
     # whether the library itself doubles the sensitivity under replace-one neighbours
     doubles: bool = False
 
+    def __repr__(self) -> str:
+        return f"Accountant({self.name!r})"
+
     def check(self, plan: Plan) -> None:
         """Refuse a plan that no proof covers, and say what one does."""
         floor = FULL_FLOOR if plan.all_full else NOISE_FLOOR

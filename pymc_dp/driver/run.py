@@ -394,10 +394,13 @@ def _warn_of_failure(callback: Callback, i: int, error: Exception) -> None:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Compute as numpy does without errors, and show warnings that the caller has made errors."""
+    filters: Any = [*reversed(warnings.filters)]
     with np.errstate(all="ignore"), ExitStack() as ends:
         # elsewhere filters stay as they are: they are those of all threads
-        if any(action == "error" for action, *_ in warnings.filters):
+        if any(action == "error" for action, *_ in filters):
             ends.enter_context(warnings.catch_warnings())
-            filters: Any = warnings.filters
-            filters[:] = [("default" if x == "error" else x, *rest) for x, *rest in filters]
+            for action, message, category, module, line in filters:
+                about, within = (getattr(text, "pattern", text) or "" for text in (message, module))
+                shown: Any = "default" if action == "error" else action
+                warnings.filterwarnings(shown, about, category, within, line)
         yield

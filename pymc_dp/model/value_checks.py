@@ -280,7 +280,7 @@ def refuse_copies(split: Split, released: Mapping[str, AnyVariable], columns: Co
         if rows in array.shape or any(np.may_share_memory(array, x) for x in own):
             raise NotSeparableError(
                 f"The prior, the initial value or the formula of `{name}` holds a number for each "
-                "record, or a part of the records' arrays, to which no noise is added there: write "
+                "record, or the records' own array, to which no noise is added there: write "
                 "public numbers, in a pm.Data that public= names if they are as many."
             )
 

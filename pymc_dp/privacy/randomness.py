@@ -222,9 +222,10 @@ class SecretRandom:
     def _keyed(self) -> tuple[np.random.Generator, np.random.Generator]:
         """The generators of noise, and of batches: noise is the same however rows are kept."""
         if self._process != os.getpid():
-            self._process, seed = os.getpid(), self._test_seed
+            seed = self._test_seed
             if seed is None:
                 self._generators = keyed(os.urandom(KEY_BYTES)), keyed(os.urandom(KEY_BYTES))
             else:
                 self._generators = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+            self._process = os.getpid()
         return self._generators

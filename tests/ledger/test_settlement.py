@@ -210,7 +210,7 @@ def test_a_fit_that_is_not_there_cannot_be_settled(new, number):
 def test_a_disk_that_fails_at_the_end_leaves_the_plan_owed_and_the_result(new, model, monkeypatch):
     ledger = new()
 
-    def broken(*args):
+    def broken(*args, **settings):
         raise sqlite3.OperationalError("disk I/O error")
 
     with monkeypatch.context() as patch:

@@ -229,7 +229,7 @@ def test_a_withheld_deterministic_says_whether_a_number_or_a_dimension_is_why():
         pm.Normal("y", b[0], 1, observed=np.arange(50.0))
     text = pymc_dp.explain(model).withheld
     assert "`scaled`: a number in it may come" in text
-    assert "`labelled`: the labels of its dimension `arm` may come" in text
+    assert "`labelled`: labels of `arm` may come" in text
 
 
 def test_trusted_numbers_in_priors_are_all_listed():

@@ -44,7 +44,7 @@ from pymc_dp.privacy.contribution import (
     unit_vector,
     with_draws,
 )
-from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe
+from pymc_dp.privacy.probe import FaultyContributionError, is_same_in_any_batch, probe, probe_units
 from pymc_dp.privacy.randomness import MOST_IN_FLOATING_SUM, TEST_SEED
 from pymc_dp.privacy.wall import PrivacyWall, nothing
 from pymc_dp.results.tree import Outcome
@@ -122,6 +122,8 @@ def _rehearse(setup: Setup, compiled: Compiled, state: Any, query: Query) -> Non
                 in_use = contribution if data.unit is None else for_units(contribution)
                 value = _tried(in_use, batch, query.context, data.unit is not None)
                 probe(in_use, data.spec, query.context)
+                if data.unit is not None:
+                    probe_units(in_use, data.spec, query.context)
             else:
                 value = contribution.rehearse(batch, query.context)
             # made-up rows may lie outside the likelihood's support; noise there always is

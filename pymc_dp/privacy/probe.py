@@ -79,6 +79,24 @@ def probe(contribution: Contribution, spec: Mapping[str, ColumnSpec], context: A
         raise FaultyContributionError("a weighted sum is not the sum of its records' vectors")
 
 
+def probe_units(contribution: Contribution, spec: Mapping[str, ColumnSpec], context: Any) -> None:
+    """Check that units of three artificial records add the same vectors alone as beside others.
+
+    Raises `FaultyContributionError` where one does not. Units with a record that has no finite norm
+    are left out, as the wall leaves such records out.
+    """
+    batch, norms = _made_up(contribution, spec, context)
+    rows = np.arange(ALIKE + MIXED).reshape(-1, 3)
+    rows = rows[(norms[rows] <= LARGEST_NORM).all(axis=1)]
+    if not rows.size:
+        return
+    _, together = _units(contribution, take_rows(batch, spec, rows.ravel()), context)
+    for own, beside in zip(rows, together, strict=True):
+        _, [alone] = _units(contribution, take_rows(batch, spec, own), context)
+        if np.isfinite(alone).all() and not _within(beside - alone, float(norms[own].sum())):
+            raise FaultyContributionError("what a unit adds depends on the other units")
+
+
 def _made_up(
     contribution: Contribution, spec: Mapping[str, ColumnSpec], context: Any
 ) -> tuple[Batch, np.ndarray]:
@@ -130,13 +148,18 @@ def _records_in(contribution: Contribution, batch: Batch, context: Any) -> InBat
 
 def _units_in(contribution: Contribution, batch: Batch, context: Any) -> InBatch:
     """Return the same for units of three records each, in their order."""
+    sums, vectors = _units(contribution, batch, context)
+    return lambda place: (sums[place].tobytes(), (vectors[place] + 0.0).tobytes())
+
+
+def _units(contribution: Contribution, batch: Batch, context: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sums and vectors of units of three records each, in their order."""
     owner = np.arange(len(next(iter(batch.values())))) // 3
     batch = batch | {OWNER: owner} if contribution.together else batch
     prepared, unit = contribution.prepare(batch, context), unit_vector(contribution)
     good = contribution.norms(prepared, context) <= LARGEST_NORM
     sums = unit_sums(unit, prepared, context, owner, good)
-    vectors = np.asarray(unit.vectors(sums, context))
-    return lambda place: (sums[place].tobytes(), (vectors[place] + 0.0).tobytes())
+    return sums, np.asarray(unit.vectors(sums, context))
 
 
 def _within(vector: np.ndarray, length: float, times: float = 0) -> bool:

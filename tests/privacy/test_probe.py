@@ -5,10 +5,10 @@ import pytest
 
 import pymc_dp
 from pymc_dp.contributions import gradients
-from pymc_dp.privacy.contribution import RowContribution
+from pymc_dp.privacy.contribution import RowContribution, UnitVector
 from pymc_dp.privacy.norms import row_norms
 from pymc_dp.privacy.private_data import ColumnSpec
-from pymc_dp.privacy.probe import FaultyContributionError, probe
+from pymc_dp.privacy.probe import FaultyContributionError, probe, probe_units
 from pymc_dp.privacy.wall import PrivacyWall
 from tests import zoo
 from tests.guarantees.toys import rows, vectors
@@ -46,6 +46,20 @@ def test_rows_that_depend_on_the_batch_are_caught():
 
     with pytest.raises(FaultyContributionError, match="depends on the other records"):
         probe(RowContribution(3, 3, standardised), SPEC, None)
+
+
+def test_units_whose_sums_depend_on_other_units_are_caught():
+    probe_units(rows(3), SPEC, None)
+    in_row_zero = rows(3)  # the planted fault: the first record gets what all records add
+    unit = UnitVector(
+        3,
+        lambda sums, context: sums,
+        rows=lambda batch, context: (
+            batch["x"].sum(axis=0) * (np.arange(len(batch["x"])) == 0)[:, None]
+        ),
+    )
+    with pytest.raises(FaultyContributionError, match="depends on the other units"):
+        probe_units(in_row_zero._replace(unit=unit), SPEC, None)
 
 
 TOO_LONG = vectors(3)._replace(norms=lambda batch, context: 2 * row_norms(batch["x"]))

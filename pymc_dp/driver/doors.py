@@ -21,8 +21,15 @@ from pymc.variational.inference import Inference
 import pymc_dp  # what is read from it is loaded when it is needed
 
 # keywords that only a private method takes: PyMC's own would ignore them
-PRIVATE_KEYWORDS = {"epsilon", "delta", "noise_multiplier", "neighbours", "accountant"}
-PRIVATE_KEYWORDS |= {"ledger", "clip_norm"}
+PRIVATE_KEYWORDS = {
+    "epsilon",
+    "delta",
+    "noise_multiplier",
+    "neighbours",
+    "accountant",
+    "ledger",
+    "clip_norm",
+}
 # whether one of the functions that read records runs
 _INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
 # what PyMC hands over as n where its caller gave none

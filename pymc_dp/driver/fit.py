@@ -43,8 +43,15 @@ from pymc_dp.tables.weights import SurveyWeights, read_weights, without_factors
 
 DRAWS = 1000
 # keywords of pm.fit that would carry data into a fit or out of it, or clip sums of records
-REFUSED = {"start", "start_sigma", "inf_kwargs", "score", "more_updates", "more_obj_params"}
-REFUSED |= {"total_grad_norm_constraint"}
+REFUSED = {
+    "start",
+    "start_sigma",
+    "inf_kwargs",
+    "score",
+    "more_updates",
+    "more_obj_params",
+    "total_grad_norm_constraint",
+}
 
 
 def fit(

@@ -351,15 +351,15 @@ def _score_variance(
     if not known.products:
         return None
     H, n, at, W = state.curvature, state.number, state.at, white(state.at)
-    noise = max(sd / at.scales().products / 2**0.5 / n, LEAST_NOISE) / kept**2
+    scales = at.scales()
+    noise = max(sd / scales.products / 2**0.5 / n, LEAST_NOISE) / kept**2
     J = H if state.score_variance is None else state.score_variance
     before = congruent(W, J) / n
     if at.is_diagonal:
         size = (trace(before) * noise**2 + sums.products.item() / n / kept**2) / (1 + noise**2)
         return np.asarray(max(size, 1e-6) / trace(before) * J)
-    scales = at.scales().score
-    released = matrix_blocks(sums.products / np.outer(scales, scales)) / n / kept**2
-    return n * congruent(back, _filtered(before, released, noise))
+    released = sums.products / np.outer(scales.score, scales.score) / n / kept**2
+    return n * congruent(back, _filtered(before, matrix_blocks(released), noise))
 
 
 def pooled(known: Known, state: State, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
